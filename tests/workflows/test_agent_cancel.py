@@ -3,19 +3,17 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus
 
 from activities.toolbox.declare.kind import Kind
-from replan import Busy, Refused, ToolError, Unreachable, tool
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from replan import Busy, Refused, Tool, ToolError, Unreachable, tool
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import Handle, kinds, until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo, played
 from workflows.account.outcome import Outcome
-from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.planning.situation import Situation
@@ -29,54 +27,70 @@ async def cancelled(handle: Handle) -> Outcome:
         return await outcome(handle)
 
 
-class Running:
-    """A condition on progress: a step runs."""
+class Held:
+    """Hangs until it is cancelled, and then answers that with an error or a text, or lets it through."""
 
-    def __init__(self, id: str) -> None:
-        """Wait for the step `id`."""
-        self._id = id
+    def __init__(self, answer: BaseException | str | None = None) -> None:
+        """Nothing was called yet."""
+        self.answer, self.begun, self.called, self.noticed = answer, asyncio.Event(), list[str](), asyncio.Event()
 
-    def __call__(self, progress: Progress) -> bool:
-        """Look."""
-        return any(record.step.id == self._id for record in progress.with_status(StepStatus.RUNNING))
-
-
-async def test_a_cancel_reaches_the_tool_and_keeps_what_was_finished(client: Client, tmp_path: Path) -> None:
-    """The tool gets a CancelledError within seconds; the task closes as Canceled with its outcome in the memo."""
-    begun, noticed = asyncio.Event(), asyncio.Event()
-
-    @tool.read
-    async def hangs(args: Word) -> Said:
-        """Hang until cancelled."""
-        begun.set()
+    async def hang(self, word: str = "") -> Said:
+        """Hang."""
+        self.called.append(word)
+        self.begun.set()
         try:
             await asyncio.sleep(25)
-        except asyncio.CancelledError:
-            noticed.set()
-            raise
+        except asyncio.CancelledError as error:
+            self.noticed.set()
+            if isinstance(self.answer, str):
+                return Said(said=self.answer)
+            raise (self.answer or error) from None
         return Said(said="never")
 
-    script: Proposals = [
-        plan(step("a", "echo", word="kept"), step("b", "hangs", "a"), step("c", "echo", "b")),
-        DONE,
-    ]
-    async with staged(client, tmp_path, [echo, hangs], script) as stage:
+    def tool(self, **options: Any) -> Tool[..., Any]:
+        """A tool that does so."""
+
+        @tool.read(**options)
+        async def hangs(args: Word) -> Said:
+            """Hang until cancelled."""
+            return await self.hang(args.word)
+
+        return hangs
+
+
+@pytest.mark.parametrize(
+    ("answer", "became"),
+    [
+        (None, (StepStatus.CANCELLED, None)),
+        ("finished all the same", (StepStatus.COMPLETED, {"said": "finished all the same"})),
+    ],
+)
+async def test_a_cancel_reaches_the_tool_and_keeps_what_was_finished(
+    stages: Stages, answer: str | None, became: tuple[StepStatus, Any]
+) -> None:
+    """Within seconds; the task closes as Canceled with its outcome in the memo, and nothing more is started.
+
+    A tool that ends normally in spite of the cancel is completed: what was done was done.
+    """
+    held = Held(answer)
+    steps = plan(step("a", "echo", word="kept"), step("b", "hangs", "a"), step("c", "echo", "b"))
+    async with stages([echo, held.tool()], [steps, DONE]) as stage:
         handle = await stage.start()
-        await begun.wait()
+        await held.begun.wait()
         ended = await cancelled(handle)
         status = (await handle.describe()).status
 
-    assert noticed.is_set()
+    assert held.noticed.is_set() and await kinds(handle) == ["catalogue", "plan", "echo", "hangs"]
     assert (status, ended.status, ended.code) == (WorkflowExecutionStatus.CANCELED, TaskStatus.CANCELLED, "cancelled")
     assert [(one.status, one.result) for one in ended.steps] == [
         (StepStatus.COMPLETED, {"said": "kept"}),
-        (StepStatus.CANCELLED, None),
+        became,
         (StepStatus.SKIPPED, None),
     ]
 
 
-async def test_a_cancel_does_not_wait_for_a_thread_that_blocks(client: Client, tmp_path: Path) -> None:
-    """A plain def cannot be interrupted: the boundary lets go of it, and the task ends."""
+async def test_a_cancel_waits_neither_for_a_thread_that_blocks_nor_for_a_backoff(stages: Stages) -> None:
+    """A plain def cannot be interrupted: the boundary lets go of it; between two attempts nothing runs."""
 
     @tool.read
     def blocks(args: Word) -> Said:
@@ -84,41 +98,16 @@ async def test_a_cancel_does_not_wait_for_a_thread_that_blocks(client: Client, t
         time.sleep(6)
         return Said(said="late")
 
-    async with staged(client, tmp_path, [blocks], [plan(step("a", "blocks")), DONE]) as stage:
+    called = list[str]()
+    busy = played("busy", Busy("Not now.", retry_after=50), called=called)
+    async with stages([blocks, busy], [plan(step("a", "blocks"), step("b", "busy")), DONE]) as stage:
         handle = await stage.start()
-        await until(handle, Running("a"))
+        await until(handle, lambda now: len(now.with_status(StepStatus.RUNNING)) == 2 and bool(called))
+        began = time.monotonic()
         ended = await cancelled(handle)
 
-    assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
-
-
-async def test_a_tool_that_ends_normally_in_spite_of_the_cancel_is_completed(client: Client, tmp_path: Path) -> None:
-    """What was done was done: the step counts, nothing more is started, and the task is still cancelled."""
-    begun = asyncio.Event()
-
-    @tool.read
-    async def stubborn(args: Word) -> Said:
-        """Swallow the cancel."""
-        begun.set()
-        try:
-            await asyncio.sleep(25)
-        except asyncio.CancelledError:
-            return Said(said="finished all the same")
-        return Said(said="never")
-
-    script: Proposals = [plan(step("a", "stubborn"), step("b", "echo", "a")), DONE]
-    async with staged(client, tmp_path, [stubborn, echo], script) as stage:
-        handle = await stage.start()
-        await begun.wait()
-        ended = await cancelled(handle)
-        scheduled = await kinds(handle)
-
-    assert ended.status is TaskStatus.CANCELLED
-    assert [(one.status, one.result) for one in ended.steps] == [
-        (StepStatus.COMPLETED, {"said": "finished all the same"}),
-        (StepStatus.SKIPPED, None),
-    ]
-    assert scheduled == ["catalogue", "plan", "stubborn"]
+    assert (ended.status, [one.status for one in ended.steps]) == (TaskStatus.CANCELLED, [StepStatus.CANCELLED] * 2)
+    assert time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
@@ -130,120 +119,65 @@ async def test_a_tool_that_ends_normally_in_spite_of_the_cancel_is_completed(cli
     ],
 )
 async def test_a_tool_that_answers_a_cancel_with_a_fault_does_not_hold_up_the_end(
-    client: Client, tmp_path: Path, evasion: ToolError, retry: Literal["standard", "once"]
+    stages: Stages, evasion: ToolError, retry: Literal["standard", "once"]
 ) -> None:
     """The cancel was delivered once: no timer that would run its full hour, and no fallback, is started after it."""
-    begun = asyncio.Event()
-
-    @tool.read(fallback=echo, retry=retry)
-    async def evasive(args: Word) -> Said:
-        """Turn the cancel into something else."""
-        begun.set()
-        try:
-            await asyncio.sleep(25)
-        except asyncio.CancelledError:
-            raise evasion from None
-        return Said(said="never")
-
-    async with staged(client, tmp_path, [evasive, echo], [plan(step("a", "evasive")), DONE]) as stage:
+    held = Held(evasion)
+    async with stages([held.tool(fallback=echo, retry=retry), echo], [plan(step("a", "hangs")), DONE]) as stage:
         handle = await stage.start()
-        await begun.wait()
-        ended = await cancelled(handle)
-        scheduled = await kinds(handle)
-
-    assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
-    assert scheduled == ["catalogue", "plan", "evasive"]
-
-
-async def test_a_cancel_ends_the_backoff_of_a_retry(client: Client, tmp_path: Path) -> None:
-    """Nothing runs between two attempts, so there is nothing to wait for."""
-
-    @tool.read
-    async def busy(args: Word) -> Said:
-        """Be busy for less than what a timer is for."""
-        tried.set()
-        raise Busy("Not now.", retry_after=50)
-
-    tried = asyncio.Event()
-    async with staged(client, tmp_path, [busy], [plan(step("a", "busy")), DONE]) as stage:
-        handle = await stage.start()
-        await tried.wait()
+        await held.begun.wait()
         ended = await cancelled(handle)
 
     assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
+    assert await kinds(handle) == ["catalogue", "plan", "hangs"]
 
 
 @pytest.mark.parametrize(
     "answer",
     [
-        asyncio.CancelledError(),
+        None,
         pytest.param(Busy("Not now.", retry_after=3600), marks=pytest.mark.full),
-        pytest.param(None, marks=pytest.mark.full),
+        pytest.param("a plan", marks=pytest.mark.full),
     ],
     ids=repr,
 )
-async def test_a_cancel_reaches_the_planner(client: Client, tmp_path: Path, answer: BaseException | None) -> None:
+async def test_a_cancel_reaches_the_planner(stages: Stages, answer: BaseException | str | None) -> None:
     """A model that thinks for minutes is an activity like any other; whatever it answers to the cancel is void."""
-    begun = asyncio.Event()
+    held = Held(answer)
 
     class Thinking:
         name = "thinking"
 
         async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps:
             """Think until cancelled, then answer."""
-            begun.set()
-            try:
-                await asyncio.sleep(25)
-            except asyncio.CancelledError:
-                if answer is not None:
-                    raise answer from None
+            await held.hang()
             return plan(step("a", "echo"))
 
-    async with staged(client, tmp_path, [echo], Thinking()) as stage:
+    async with stages([echo], Thinking()) as stage:
         handle = await stage.start()
-        await begun.wait()
+        await held.begun.wait()
         ended = await cancelled(handle)
 
     assert (ended.status, ended.revisions, ended.steps) == (TaskStatus.CANCELLED, (), ())
 
 
 @pytest.mark.parametrize("refusals", [1, pytest.param(2, marks=pytest.mark.full)])
-async def test_a_cancel_ends_the_looking(client: Client, tmp_path: Path, refusals: int) -> None:
+async def test_a_cancel_ends_the_looking(stages: Stages, refusals: int) -> None:
     """A look that swallows the cancel is the last one: no second look, no replan."""
-    looked = list[str]()
-    begun = asyncio.Event()
-
-    @tool.read
-    async def look(args: Word) -> Said:
-        """Swallow the cancel."""
-        looked.append(args.word)
-        begun.set()
-        try:
-            await asyncio.sleep(25)
-        except asyncio.CancelledError:
-            return Said(said="seen")
-        return Said(said="never")
-
-    @tool.read(observe=look)
-    async def refuses(args: Word) -> Said:
-        """Be refused."""
-        raise Refused("No.")
-
+    held = Held("seen")
+    look = held.tool()
+    refuses = played("refuses", Refused("No."), declare=tool.read(observe=look))
     steps = plan(*(step(f"a{number}", "refuses", word=f"x{number}") for number in range(refusals)))
-    async with staged(client, tmp_path, [look, refuses], [steps, DONE]) as stage:
+    async with stages([look, refuses], [steps, DONE]) as stage:
         handle = await stage.start()
-        await begun.wait()
+        await held.begun.wait()
         ended = await cancelled(handle)
-        scheduled = await kinds(handle)
 
-    assert (ended.status, looked) == (TaskStatus.CANCELLED, ["x0"])
-    assert "replan" not in scheduled
+    assert (ended.status, held.called, "replan" in await kinds(handle)) == (TaskStatus.CANCELLED, ["x0"], False)
 
 
 @pytest.mark.full
-async def test_a_cancel_of_a_task_that_is_stopping_already_does_not_lose_the_outcome(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_cancel_of_a_task_that_is_stopping_already_does_not_lose_the_outcome(stages: Stages) -> None:
     """The deadline has passed, a tool takes its time to stop, somebody cancels: the account is closed all the same."""
     stopping = asyncio.Event()
 
@@ -259,7 +193,7 @@ async def test_a_cancel_of_a_task_that_is_stopping_already_does_not_lose_the_out
         return Said(said="never")
 
     script: Proposals = [plan(step("a", "echo", word="kept"), step("b", "slow_to_stop", "a")), DONE]
-    async with staged(client, tmp_path, [echo, slow_to_stop], script) as stage:
+    async with stages([echo, slow_to_stop], script) as stage:
         handle = await stage.start(deadline=1)
         await stopping.wait()
         ended = await cancelled(handle)

@@ -1,20 +1,18 @@
 """A deploy changes a tool while tasks wait that planned calls of its earlier version, on a real server."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, JsonValue
-from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.client import WorkflowUpdateFailedError
 
 from activities.toolbox.declare.kind import Kind
 from replan import Busy, CircuitBreaker, Key, Tool, Unreachable, tool
-from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Stage, outcome, plan, step
 from tests.workflows.history import Handle, kinds, until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, echo, played
 from tests.workflows.test_agent_missing import outdated
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -23,6 +21,21 @@ from workflows.planning.situation import Situation
 from workflows.plans.proposal import Answer, NewSteps, Question
 
 QUICK = CircuitBreaker(failures=1, calls=1, recovery=2)
+
+
+class Order(BaseModel):
+    article: str
+    note: str = ""
+
+
+class PricedOrder(Order):
+    """The arguments after it."""
+
+    currency: str
+
+
+confirm = played("confirm", None, declare=tool.read(approve="always"))
+"""Asks a person; no deploy changes it."""
 
 
 @dataclass
@@ -38,89 +51,39 @@ class Shop:
         self.orders[key] = args.model_dump()
         return Said(said="ordered")
 
+    def tools(self, args_type: type[Order]) -> list[Tool[..., Any]]:
+        """One version of the tools."""
 
-class Order(BaseModel):
-    """The arguments before the deploy."""
+        def ordering(name: str, error: Callable[[], Exception] | None = None, **options: Any) -> Tool[..., Any]:
+            async def order(args: Any, key: Key) -> Said:
+                """Order an article; while the shop is down, some ways fail."""
+                if error is not None and self.is_down:
+                    raise error()
+                return self.order(key, args)
 
-    article: str
-    note: str = ""
+            order.__name__ = name
+            order.__annotations__["args"] = args_type
+            return tool.keyed(**options)(order)
 
-
-class PricedOrder(Order):
-    """The arguments after it."""
-
-    currency: str
-
-
-Version = Callable[[Shop], list[Tool[..., Any]]]
+        return [
+            *(echo, confirm, ordering("order"), ordering("order_approved", approve="always")),
+            ordering("order_later", lambda: Busy("The shop is busy.", retry_after=4)),
+            ordering("order_remotely", lambda: Unreachable("The shop is down."), breaker=QUICK),
+        ]
 
 
 def old(shop: Shop) -> list[Tool[..., Any]]:
     """The tools before the deploy."""
-
-    @tool.keyed
-    async def order(args: Order, key: Key) -> Said:
-        """Order an article."""
-        return shop.order(key, args)
-
-    @tool.keyed(approve="always")
-    async def order_approved(args: Order, key: Key) -> Said:
-        """Order an article, if a person agrees."""
-        return shop.order(key, args)
-
-    @tool.keyed
-    async def order_later(args: Order, key: Key) -> Said:
-        """Order an article when the shop is not busy."""
-        if shop.is_down:
-            raise Busy("The shop is busy.", retry_after=4)
-        return shop.order(key, args)
-
-    @tool.keyed(breaker=QUICK)
-    async def order_remotely(args: Order, key: Key) -> Said:
-        """Order an article from a shop that may be down."""
-        if shop.is_down:
-            raise Unreachable("The shop is down.")
-        return shop.order(key, args)
-
-    return [echo, confirm, order, order_approved, order_later, order_remotely]
+    return shop.tools(Order)
 
 
 def new(shop: Shop) -> list[Tool[..., Any]]:
     """The same tools after it: each wants to know the currency."""
-
-    @tool.keyed
-    async def order(args: PricedOrder, key: Key) -> Said:
-        """Order an article."""
-        return shop.order(key, args)
-
-    @tool.keyed(approve="always")
-    async def order_approved(args: PricedOrder, key: Key) -> Said:
-        """Order an article, if a person agrees."""
-        return shop.order(key, args)
-
-    @tool.keyed
-    async def order_later(args: PricedOrder, key: Key) -> Said:
-        """Order an article when the shop is not busy."""
-        return shop.order(key, args)
-
-    @tool.keyed(breaker=QUICK)
-    async def order_remotely(args: PricedOrder, key: Key) -> Said:
-        """Order an article from a shop that may be down."""
-        return shop.order(key, args)
-
-    return [echo, confirm, order, order_approved, order_later, order_remotely]
-
-
-@tool.read(approve="always")
-async def confirm(args: Word) -> Said:
-    """Ask a person; no deploy changes it."""
-    return Said(said=args.word)
+    return shop.tools(PricedOrder)
 
 
 NEEDED = "'currency' is new and required"
 TASKS = ("approval", "question", "timer", "breaker", "chain", "react")
-
-
 ORDERS = {
     "approval": "order_approved",
     "timer": "order_later",
@@ -152,9 +115,9 @@ class Buyer:
         return plan(step(name, kind, **args))
 
 
-def waiting(text: str, **more: Any) -> Task:
+def waiting(text: str) -> Task:
     """A task that waits for people."""
-    return Task(text=text, on_escalation="wait", strategy="react" if text == "react" else "plan", **more)
+    return Task(text=text, on_escalation="wait", strategy="react" if text == "react" else "plan")
 
 
 async def asked(handle: Handle, code: str) -> HumanRequest:
@@ -163,20 +126,11 @@ async def asked(handle: Handle, code: str) -> HumanRequest:
     return next(request for request in now.open_requests if request.code == code)
 
 
-async def approve(handle: Handle, code: str = "needs_approval") -> None:
+async def approve(handle: Handle) -> None:
     """Approve the call that a task asks about."""
-    request = await asked(handle, code)
+    request = await asked(handle, "needs_approval")
     assert request.call is not None
     await handle.execute_update("approve", {"call": request.call.code})
-
-
-@asynccontextmanager
-async def deployed(
-    client: Client, folder: Path, version: Version, shop: Shop, queue: str | None = None
-) -> AsyncIterator[Stage]:
-    """A worker with this version of the tools; its planner plans for them."""
-    async with staged(client, folder, version(shop), Buyer(), queue=queue) as stage:
-        yield stage
 
 
 async def begun(stage: Stage, names: Sequence[str] = TASKS) -> dict[str, Handle]:
@@ -199,20 +153,20 @@ async def after_deploy(tasks: Mapping[str, Handle]) -> dict[str, HumanRequest]:
     return {text: await asked(handle, "changed_tool") for text, handle in tasks.items() if text != "question"}
 
 
-async def test_a_required_field_that_a_deploy_adds_fails_no_waiting_task(client: Client, tmp_path: Path) -> None:
+async def test_a_required_field_that_a_deploy_adds_fails_no_waiting_task(stages: Stages) -> None:
     """Each task asks a person, and says what is new; after a rollback, `retry` makes the call that was planned.
 
     A task whose planner is asked only after the deploy plans for the new tool, and asks nobody.
     """
     shop = Shop()
-    async with deployed(client, tmp_path, old, shop) as before:
+    async with stages(old(shop), Buyer()) as before:
         tasks = await begun(before)
-    async with deployed(client, tmp_path, new, shop, before.queue):
+    async with stages(new(shop), Buyer(), queue=before.queue):
         requests = await after_deploy(tasks)
         silent = await outcome(tasks.pop("question"))
         assert len(shop.orders) == 1
     shop.is_down = False
-    async with deployed(client, tmp_path, old, shop, before.queue):
+    async with stages(old(shop), Buyer(), queue=before.queue):
         for handle in tasks.values():
             await handle.execute_update("retry")
         ended = {text: await outcome(handle) for text, handle in tasks.items()}
@@ -227,41 +181,39 @@ async def test_a_required_field_that_a_deploy_adds_fails_no_waiting_task(client:
             f"{kind}/changed_tool",
             (Choice.RETRY, Choice.REPLAN, Choice.PROVIDE, Choice.SKIP, Choice.ABORT),
         )
-    assert {one.status for one in ended.values()} == {TaskStatus.COMPLETED}
-    assert {one.replans for one in ended.values()} == {0}
+    assert {(one.status, one.replans) for one in ended.values()} == {(TaskStatus.COMPLETED, 0)}
     assert sorted(order.get("currency", "") for order in shop.orders.values()) == ["", "", "", "", "", "EUR"]
 
 
 MENDED = tuple(text for text in TASKS if text != "breaker")  # whose next trial call would wait for some seconds
 
 
-async def test_a_planner_that_knows_the_new_field_mends_the_plan(client: Client, tmp_path: Path) -> None:
+async def test_a_planner_that_knows_the_new_field_mends_the_plan(stages: Stages) -> None:
     """`replan` asks the planner of today's worker; its calls are made once, with what the new tools promise."""
     shop = Shop()
-    async with deployed(client, tmp_path, old, shop) as before:
+    async with stages(old(shop), Buyer()) as before:
         tasks = await begun(before, MENDED)
     shop.is_down = False
-    async with deployed(client, tmp_path, new, shop, before.queue):
+    async with stages(new(shop), Buyer(), queue=before.queue):
         for text in await after_deploy(tasks):
             await tasks[text].execute_update("replan", {"hint": "the currency is EUR"})
         for text in ("approval", "react"):
             await approve(tasks[text])
         ended = {text: await outcome(handle) for text, handle in tasks.items()}
-        made = await kinds(tasks["chain"])
 
     assert {text: one.status for text, one in ended.items()} == dict.fromkeys(MENDED, TaskStatus.COMPLETED)
     assert [order["currency"] for order in shop.orders.values()] == ["EUR"] * len(MENDED)
-    assert made.count("catalogue") == 2
+    assert (await kinds(tasks["chain"])).count("catalogue") == 2
 
 
-async def test_a_missing_tool_that_comes_in_another_version_asks(client: Client, tmp_path: Path) -> None:
+async def test_a_missing_tool_that_comes_in_another_version_asks(stages: Stages) -> None:
     """A step that waits for its kind, which a deploy then brings with a new required field."""
     shop = Shop()
     known = [made.__name__ for made in old(shop) if made.__name__ != "order"]
-    async with outdated(client, tmp_path, old(shop), known, Buyer()) as before:
+    async with outdated(stages.client, stages.folder, old(shop), known, Buyer()) as before:
         handle = await before.start(waiting("missing"))
         await until(handle, lambda now: bool(now.with_status(StepStatus.WAITING)))
-    async with deployed(client, tmp_path, new, shop, before.queue):
+    async with stages(new(shop), Buyer(), queue=before.queue):
         request = await asked(handle, "changed_tool")
         await handle.execute_update("replan")
         ended = await outcome(handle)
@@ -281,50 +233,52 @@ def idempotent(shop: Shop) -> list[Tool[..., Any]]:
     return [echo, confirm, order_later]
 
 
-async def test_a_changed_effect_is_never_applied_in_the_place_of_the_planned_one(
-    client: Client, tmp_path: Path
-) -> None:
-    """The call fits, and yet a person is asked; a new plan is made and run with the effect of today."""
-    shop = Shop()
-    async with deployed(client, tmp_path, old, shop) as before:
-        handle = await before.start(waiting("timer"))
+async def deployed(stages: Stages, task: Task | str, shop: Shop) -> tuple[Handle, str]:
+    """A task whose call waits for the next deploy, and its queue."""
+    async with stages(old(shop), Buyer()) as before:
+        handle = await before.start(task)
         await until(handle, lambda now: bool(now.with_status(StepStatus.RUNNING)))
-    async with deployed(client, tmp_path, idempotent, shop, before.queue):
+    return handle, before.queue
+
+
+@pytest.mark.parametrize(
+    ("version", "choice", "given", "said", "effects"),
+    [
+        (idempotent, "replan", None, "its effect was keyed and is idempotent now", ["keyed", "idempotent"]),
+        (new, "provide", {"result": {"said": "by telephone"}}, NEEDED, ["keyed"]),
+    ],
+    ids=["another effect, and a new plan", "the result is provided"],
+)
+async def test_a_changed_effect_is_never_applied_in_the_place_of_the_planned_one(
+    stages: Stages, version: Callable[[Shop], Any], choice: str, given: Any, said: str, effects: list[str]
+) -> None:
+    """A person is asked although the call fits; a new plan is made and run with the effect of today.
+
+    Where a person provides the result, the tool is not called, so that the arguments need not fit; the result must.
+    """
+    shop = Shop()
+    handle, queue = await deployed(stages, waiting("timer"), shop)
+    async with stages(version(shop), Buyer(), queue=queue):
         request = await asked(handle, "changed_tool")
         assert shop.orders == {}
-        await handle.execute_update("replan")
+        if given:
+            with pytest.raises(WorkflowUpdateFailedError):
+                await handle.execute_update("provide", {"result": {"said": 5}})
+            await asked(handle, "changed_tool")
+        await handle.execute_update(choice, given)
         ended = await outcome(handle)
 
-    assert "its effect was keyed and is idempotent now" in request.reason
-    assert (ended.status, [one.effect for one in ended.steps]) == (TaskStatus.COMPLETED, ["keyed", "idempotent"])
+    assert said in request.reason and ended.status is TaskStatus.COMPLETED
+    assert [one.effect for one in ended.steps] == effects
+    assert ended.steps[0].result == (given or {}).get("result") and len(shop.orders) == len(effects) - 1
 
 
-async def test_a_task_that_may_ask_nobody_ends_as_escalated(client: Client, tmp_path: Path) -> None:
+async def test_a_task_that_may_ask_nobody_ends_as_escalated(stages: Stages) -> None:
     """No replan is burnt, and the reason says what has changed."""
     shop = Shop()
-    async with deployed(client, tmp_path, old, shop) as before:
-        handle = await before.start("timer")
-        await until(handle, lambda now: bool(now.with_status(StepStatus.RUNNING)))
-    async with deployed(client, tmp_path, new, shop, before.queue):
+    handle, queue = await deployed(stages, "timer", shop)
+    async with stages(new(shop), Buyer(), queue=queue):
         ended = await outcome(handle)
 
     assert (ended.status, ended.code, ended.replans) == (TaskStatus.ESCALATED, "changed_tool", 0)
     assert NEEDED in ended.reason and shop.orders == {}
-
-
-async def test_a_person_can_provide_the_result_of_the_planned_call(client: Client, tmp_path: Path) -> None:
-    """The tool is not called, so that the arguments need not fit; the result must."""
-    shop = Shop()
-    async with deployed(client, tmp_path, old, shop) as before:
-        handle = await before.start(waiting("timer"))
-        await until(handle, lambda now: bool(now.with_status(StepStatus.RUNNING)))
-    async with deployed(client, tmp_path, new, shop, before.queue):
-        await asked(handle, "changed_tool")
-        with pytest.raises(WorkflowUpdateFailedError):
-            await handle.execute_update("provide", {"result": {"said": 5}})
-        await asked(handle, "changed_tool")
-        await handle.execute_update("provide", {"result": {"said": "ordered by telephone"}})
-        ended = await outcome(handle)
-
-    assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, {"said": "ordered by telephone"})
-    assert shop.orders == {}

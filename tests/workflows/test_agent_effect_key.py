@@ -24,6 +24,7 @@ from tests.console.histories import history
 from tests.console.replaying import replay
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, calls
+from tests.workflows.props import Stages, Word, played
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.faults.fault import Applied, Code
@@ -35,21 +36,11 @@ EFFECT_KEY = "gateway:kestrel/order-7"
 """It has the characters that also separate the parts of an idempotency key."""
 
 
-class Word(BaseModel):
-    """One word."""
-
-    word: str = ""
-
-
 class Entry(BaseModel):
-    """An entry that was written."""
-
     id: int
 
 
 class Sent(BaseModel):
-    """That something was sent."""
-
     number: int
 
 
@@ -85,12 +76,7 @@ def tools(sent: list[str]) -> Sequence[Tool[..., Any]]:
             raise ConnectionResetError("the answer never came")
         return told
 
-    @tool.read
-    async def look(args: Word) -> Word:
-        """Look."""
-        return args
-
-    return [remove, write, charge, shout, look]
+    return [remove, write, charge, shout, played("look", None)]
 
 
 def keyed(*steps: Step, effect_key: str | None = EFFECT_KEY, **fields: Any) -> Task:
@@ -131,15 +117,14 @@ async def effects(client: Client, handle: Handle) -> dict[str, TaskEffect]:
     return {effect.key: effect for effect in await fetch_effects(client, await fetch_story(client, handle), ())}
 
 
-@pytest.mark.parametrize("key", ["", "/", "a/", "a b", "a\n", "ä", "x" * 201])
-def test_an_effect_key_is_plain(key: str) -> None:
-    """Letters, digits and `._:/-`, at most 200, without a slash at the end."""
-    with pytest.raises(ValidationError, match="effect_key"):
-        keyed(step("a", "look"), effect_key=key)
+def test_an_effect_key_is_plain() -> None:
+    """Letters, digits and `._:/-`, at most 200, without a slash at the end.
 
-
-def test_a_task_without_an_effect_key_is_written_as_before() -> None:
-    """Digests of tasks that were started before the field existed stay the same."""
+    Digests of tasks that were started before the field existed stay the same.
+    """
+    for key in ("", "/", "a/", "a b", "a\n", "ä", "x" * 201):
+        with pytest.raises(ValidationError, match="effect_key"):
+            keyed(step("a", "look"), effect_key=key)
     assert "effect_key" not in Task(text="a task").model_dump(mode="json")
     assert keyed(step("a", "look")).model_dump(mode="json")["effect_key"] == EFFECT_KEY
 
@@ -224,12 +209,12 @@ async def test_a_reset_keeps_the_keys(client: Client, stage: Stage, tmp_path: Pa
     assert [*await effects(client, handle)] == [f"{EFFECT_KEY}/a"]
 
 
-async def test_requests_to_the_planner_keep_the_run_id(client: Client, tmp_path: Path) -> None:
+async def test_requests_to_the_planner_keep_the_run_id(stages: Stages) -> None:
     """Two tasks with one effect key never share a conversation with a planner."""
-    async with staged(client, tmp_path, tools([]), [plan(step("a", "look")), DONE]) as stage:
-        handle = await stage.start(Task(text="a task", effect_key=EFFECT_KEY))
-        await outcome(handle)
-        made = await keys(handle)
+    _, handle = await stages.ended(
+        tools([]), [plan(step("a", "look")), DONE], Task(text="a task", effect_key=EFFECT_KEY)
+    )
+    made = await keys(handle)
 
     assert (made["a"], made["plan:2"]) == (f"{EFFECT_KEY}/a", f"{handle.first_execution_run_id}/plan:2")
 

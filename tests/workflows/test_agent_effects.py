@@ -3,14 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 import requests
 from pydantic import BaseModel, JsonValue
-from temporalio.client import Client
 
 from activities.effects.ledger import LedgerEntry, apply_claimed
 from activities.storage.store import open_store
@@ -20,25 +18,22 @@ from replan import Key, Refused, Tool, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.stores import make_store
+from tests.workflows.history import Handle
+from tests.workflows.props import Stages
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied
+from workflows.plans.proposal import NewSteps
 
 
 class Charge(BaseModel):
-    """What to charge, and where."""
-
     url: str
 
 
 class Receipt(BaseModel):
-    """The charge that was made."""
-
     id: int
 
 
 class Refund(BaseModel):
-    """The charge to give back."""
-
     charge: int
 
 
@@ -79,24 +74,25 @@ def service() -> Iterator[Payments]:
         yield running
 
 
-async def test_a_keyed_charge_survives_lost_answers(client: Client, tmp_path: Path, service: Payments) -> None:
+def pays(kind: str, url: str, id: str = "pay") -> NewSteps:
+    """A plan that charges."""
+    return plan(step(id, kind, url=url))
+
+
+async def test_a_keyed_charge_survives_lost_answers(stages: Stages, service: Payments) -> None:
     """Charged at the first request, answered at the third: one charge, and the receipt of it."""
     service.plan = ["drop", "503"]
-    async with staged(client, tmp_path, [charge], [plan(step("pay", "charge", url=service.url)), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([charge], [pays("charge", service.url), DONE])
 
     assert (ended.status, ended.steps[0].attempts, ended.steps[0].result) == (TaskStatus.COMPLETED, 3, {"id": 1})
     assert len(service.charges) == 1
 
 
 @pytest.mark.full
-async def test_a_keyed_charge_that_never_answers_goes_to_a_person(
-    client: Client, tmp_path: Path, service: Payments
-) -> None:
+async def test_a_keyed_charge_that_never_answers_goes_to_a_person(stages: Stages, service: Payments) -> None:
     """It may have happened, so it is neither planned around nor forgotten."""
     service.plan = ["drop"] * 9
-    async with staged(client, tmp_path, [charge], [plan(step("pay", "charge", url=service.url)), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([charge], [pays("charge", service.url), DONE])
 
     assert (ended.status, ended.faults[-1].applied, ended.replans) == (TaskStatus.ESCALATED, Applied.UNKNOWN, 0)
     assert len(service.charges) == 1
@@ -104,12 +100,11 @@ async def test_a_keyed_charge_that_never_answers_goes_to_a_person(
 
 @pytest.mark.parametrize("trouble", ["drop", pytest.param("503", marks=pytest.mark.full)])
 async def test_an_unkeyed_charge_without_an_answer_is_made_once(
-    client: Client, tmp_path: Path, service: Payments, trouble: str
+    stages: Stages, service: Payments, trouble: str
 ) -> None:
     """One request, and a person."""
     service.plan = [trouble]
-    async with staged(client, tmp_path, [transfer], [plan(step("pay", "transfer", url=service.url)), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([transfer], [pays("transfer", service.url), DONE])
 
     assert (ended.status, ended.steps[0].attempts, service.plan) == (TaskStatus.ESCALATED, 1, [])
     assert len(service.charges) == (1 if trouble == "drop" else 0)
@@ -117,25 +112,24 @@ async def test_an_unkeyed_charge_without_an_answer_is_made_once(
 
 @pytest.mark.parametrize("tool", [transfer, send], ids=["with the client that is given", "with one of its own"])
 async def test_an_unkeyed_charge_that_was_refused_is_planned_anew(
-    client: Client, tmp_path: Path, service: Payments, tool: Tool[..., Any]
+    stages: Stages, service: Payments, tool: Tool[..., Any]
 ) -> None:
     """A 409 of the only request of the only attempt is the service's word that nothing was charged."""
     service.plan, kind = ["409"], tool.__name__
-    again = plan(step("pay-2", kind, url=service.url + "?again"))
-    async with staged(client, tmp_path, [tool], [plan(step("pay", kind, url=service.url)), again, DONE]) as it:
-        ended = await it.run()
+    script: Proposals = [pays(kind, service.url), pays(kind, service.url + "?again", "pay-2"), DONE]
+    ended = await stages.run([tool], script)
 
     assert (ended.status, ended.replans, len(service.charges)) == (TaskStatus.COMPLETED, 1, 1)
 
 
-async def test_a_charge_before_a_rejected_look_is_not_planned_around(
-    client: Client, tmp_path: Path, service: Payments
-) -> None:
+async def test_a_charge_before_a_rejected_look_is_not_planned_around(stages: Stages, service: Payments) -> None:
     """404 is the word on the look; the charge was made, so a person decides."""
-    again = plan(step("pay-2", "send_and_look", url=service.url + "?again"))
-    first = plan(step("pay", "send_and_look", url=service.url))
-    async with staged(client, tmp_path, [send_and_look], [first, again, DONE]) as it:
-        ended = await it.run()
+    script: Proposals = [
+        pays("send_and_look", service.url),
+        pays("send_and_look", service.url + "?again", "pay-2"),
+        DONE,
+    ]
+    ended = await stages.run([send_and_look], script)
 
     assert (ended.status, ended.replans, ended.faults[-1].applied) == (TaskStatus.ESCALATED, 0, Applied.UNKNOWN)
     assert len(service.charges) == 1
@@ -143,7 +137,7 @@ async def test_a_charge_before_a_rejected_look_is_not_planned_around(
 
 @pytest.mark.full
 async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
-    client: Client, tmp_path: Path, service: Payments
+    stages: Stages, service: Payments
 ) -> None:
     """The step was scheduled anew in between, so only the workflow remembers that a charge may have been made."""
     seen = list[str]()
@@ -159,13 +153,13 @@ async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
         return Receipt.model_validate(reply.raise_for_status().json())
 
     script: Proposals = [plan(step("pay", "pay", url=service.url)), DONE]
-    async with staged(client, tmp_path, [pay], script) as stage:
+    async with stages([pay], script) as stage:
         handle = await stage.start()
         async with asyncio.timeout(20):
             while not service.charges:
                 await asyncio.sleep(0.05)
     service.plan = ["409"]
-    async with staged(client, tmp_path, [pay], script, queue=stage.queue):
+    async with stages([pay], script, queue=stage.queue):
         ended = await outcome(handle)
 
     assert (ended.status, ended.faults[-1].code, ended.faults[-1].applied) == (
@@ -176,7 +170,7 @@ async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
     assert (len(service.charges), len(set(seen)), ended.replans) == (1, 1, 0)
 
 
-async def test_a_worker_with_another_store_does_nothing(client: Client, tmp_path: Path, service: Payments) -> None:
+async def test_a_worker_with_another_store_does_nothing(stages: Stages, service: Payments) -> None:
     """Its ledger knows nothing of what the task did: a person has to start the right worker."""
     ready = asyncio.Event()
 
@@ -188,12 +182,11 @@ async def test_a_worker_with_another_store_does_nothing(client: Client, tmp_path
         return Receipt(id=0)
 
     script: Proposals = [plan(step("w", "wait", url=""), step("pay", "charge", "w", url=service.url)), DONE]
-    async with staged(client, tmp_path, [charge, wait], script) as stage:
+    async with stages([charge, wait], script) as stage:
         handle = await stage.start()
         await ready.wait()
     service.plan = ["go on"]
-    (tmp_path / "other").mkdir()
-    async with staged(client, tmp_path / "other", [charge, wait], script, queue=stage.queue):
+    async with staged(stages.client, stages.folder / "other", [charge, wait], script, queue=stage.queue):
         ended = await outcome(handle)
 
     assert (ended.status, ended.code, service.charges) == (TaskStatus.ESCALATED, "wrong_store", [])
@@ -201,10 +194,10 @@ async def test_a_worker_with_another_store_does_nothing(client: Client, tmp_path
 
 @asynccontextmanager
 async def lost_after_record(
-    client: Client, folder: Path, script: Proposals, counted: list[str], looks: bool = False, **options: Any
+    stages: Stages, script: Proposals, counted: list[str], looks: bool = False, **options: Any
 ) -> AsyncIterator[Stage]:
     """A worker whose unkeyed `send_once` is applied and recorded, and whose answer is then lost."""
-    engine = await open_store(await make_store(folder))
+    engine = await open_store(await make_store(stages.folder))
 
     @tool.read
     async def look(args: Charge) -> Receipt:
@@ -232,52 +225,54 @@ async def lost_after_record(
         await asyncio.sleep(60 if options.get("hangs") else 0)
         raise ConnectionResetError("the answer never came")
 
-    async with staged(client, folder, [look, refund, send_once], script) as stage:
+    async with stages([look, refund, send_once], script) as stage:
         yield stage
     await engine.dispose()
 
 
-@pytest.mark.parametrize("looks", [False, True], ids=["without reconcile=", "with one that finds nothing"])
-async def test_the_ledger_answers_before_anybody_is_asked(client: Client, tmp_path: Path, looks: bool) -> None:
-    """An unkeyed call whose answer the ledger has was applied: the step has its result, and nobody is asked."""
+SENT: Proposals = [plan(step("pay", "send_once", url="x")), DONE]
+
+
+@pytest.mark.parametrize(
+    ("looks", "limits"),
+    [(False, {}), (True, {}), (False, {"tool_calls": 1})],
+    ids=["without reconcile=", "with one that finds nothing", "without a further call of a tool"],
+)
+async def test_the_ledger_answers_before_anybody_is_asked(stages: Stages, looks: bool, limits: dict[str, int]) -> None:
+    """An unkeyed call whose answer the ledger has was applied: the step has its result, and no limit hides that."""
     counted = list[str]()
-    script: Proposals = [plan(step("pay", "send_once", url="x")), DONE]
-    async with lost_after_record(client, tmp_path, script, counted, looks=looks) as stage:
-        ended = await stage.run()
+    async with lost_after_record(stages, SENT, counted, looks=looks) as stage:
+        ended = await stage.run("a task", **limits)
 
     assert (ended.status, ended.steps[0].result, counted) == (TaskStatus.COMPLETED, {"id": 7}, ["sent"])
     assert [(fault.decision, fault.reconciled) for fault in ended.faults] == [("reconcile", "applied")]
 
 
-async def test_no_limit_hides_what_the_ledger_knows(client: Client, tmp_path: Path) -> None:
-    """The read of the ledger is made although the task may make no further call of a tool."""
-    counted = list[str]()
-    script: Proposals = [plan(step("pay", "send_once", url="x")), DONE]
-    async with lost_after_record(client, tmp_path, script, counted) as stage:
-        ended = await stage.run(tool_calls=1)
+async def stopped(stage: Stage, counted: list[str]) -> Handle:
+    """A task that was stopped before it heard of its charge."""
+    handle = await stage.start()
+    async with asyncio.timeout(20):
+        while "sent" not in counted:
+            await asyncio.sleep(0.05)
+    await handle.terminate()
+    stage.started.clear()
+    return handle
 
-    assert (ended.status, counted) == (TaskStatus.COMPLETED, ["sent"])
 
-
-async def test_a_rollback_undoes_what_only_the_ledger_knows(client: Client, tmp_path: Path) -> None:
-    """The task was stopped before it heard of its charge: the ledger has it, so it is given back, once."""
+async def test_a_rollback_undoes_what_only_the_ledger_knows(stages: Stages) -> None:
+    """The ledger has the charge, so it is given back, once."""
     counted = list[str]()
     script = [plan(step("a", "refund", charge=1), step("b", "send_once", "a", url="x"))]
-    async with lost_after_record(client, tmp_path, script, counted, hangs=True) as stage:
-        handle = await stage.start()
-        async with asyncio.timeout(20):
-            while "sent" not in counted:
-                await asyncio.sleep(0.05)
-        await handle.terminate()
-        stage.started.clear()
-        rolled_back = [await undo(client, handle, View(), is_attended=False) for _ in range(2)]
+    async with lost_after_record(stages, script, counted, hangs=True) as stage:
+        handle = await stopped(stage, counted)
+        rolled_back = [await undo(stage.client, handle, View(), is_attended=False) for _ in range(2)]
 
     assert counted == ["refunded", "sent", "refunded"]
     assert {undone.step_id: undone.done for undone in rolled_back[0].outcome.undo} == {"a": False, "b": True}
     assert [undone.step_id for undone in rolled_back[1].outcome.undo] == ["a"]
 
 
-async def test_a_person_can_confirm_the_undo_of_what_only_the_ledger_knows(client: Client, tmp_path: Path) -> None:
+async def test_a_person_can_confirm_the_undo_of_what_only_the_ledger_knows(stages: Stages) -> None:
     """The first rollback finds the result, which the task never heard of; then the call is shown with it, and made."""
     counted, seen = list[str](), list[PlannedUndo]()
 
@@ -285,16 +280,10 @@ async def test_a_person_can_confirm_the_undo_of_what_only_the_ledger_knows(clien
         seen.append(planned)
         return True
 
-    script: Proposals = [plan(step("pay", "send_once", url="x"))]
-    async with lost_after_record(client, tmp_path, script, counted, hangs=True, untrusted=True) as stage:
-        handle = await stage.start()
-        async with asyncio.timeout(20):
-            while not counted:
-                await asyncio.sleep(0.05)
-        await handle.terminate()
-        stage.started.clear()
-        held = await undo(client, handle, View(), is_attended=False)
-        shown = await undo(client, handle, View(), is_attended=False, confirm=confirm)
+    async with lost_after_record(stages, SENT, counted, hangs=True, untrusted=True) as stage:
+        handle = await stopped(stage, counted)
+        held = await undo(stage.client, handle, View(), is_attended=False)
+        shown = await undo(stage.client, handle, View(), is_attended=False, confirm=confirm)
 
     assert "refund needs approval: charge comes from untrusted content" in held.outcome.undo[0].reason
     assert ([call.args for call in seen[0].calls], shown.is_complete) == ([{"charge": 7}], True)

@@ -2,137 +2,85 @@
 
 import asyncio
 import time
-from pathlib import Path
+from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.boundary.attempt import FaultRaised
 from activities.planning.prompts import closing_lines
 from replan import Busy, NeedsPerson, Refused, Tool, tool
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import Timer, kinds, timers, until
-from tests.workflows.props import Recording, Said, Word, echo
-from workflows.account.progress import Progress
+from tests.workflows.props import Recording, Said, Scripts, Stages, Word, echo, played
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Code, Fault
 
-
-def step_waits(progress: Progress) -> bool:
-    """Whether some step sits on a timer."""
-    return bool(progress.with_status(StepStatus.WAITING))
-
-
-@tool.read
-async def busy_for_an_hour(args: Word) -> Said:
-    """Be busy."""
-    raise Busy("Not now.", retry_after=3600)
-
-
-@tool.read
-async def behind_a_breaker(args: Word) -> Said:
-    """Find the breaker open."""
-    raise FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "The breaker is open."))  # as the boundary does
+busy_for_an_hour = played("busy_for_an_hour", Busy("Not now.", retry_after=3600))
+# as the boundary does
+behind_a_breaker = played("behind_a_breaker", FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "The breaker is open.")))
+without_key = played("without_key", NeedsPerson("The key was revoked: make a new one.", code="unauthorized"))
+leaky = played("leaky", KeyError("password=hunter2"))
+DAYS = FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "It is left alone.", retry_after=2 * 86_400))
+"""The breaker is open for longer than a step may wait."""
+down_for_days = played("down_for_days", DAYS)
+down_or_echo = played("down_or_echo", DAYS, declare=tool.read(fallback=echo))
 
 
-@tool.read
-async def without_key(args: Word) -> Said:
-    """Be refused for a reason that only a person can mend."""
-    raise NeedsPerson("The key was revoked: make a new one.", code="unauthorized")
-
-
-@tool.read
-async def with_a_bug(args: Word) -> Said:
-    """Look for what is not there."""
-    return Said(said={"right": "x"}["wrong"])
-
-
-async def test_a_short_retry_after_is_honoured_by_the_backoff(client: Client, tmp_path: Path) -> None:
+async def test_a_short_retry_after_is_honoured_by_the_backoff(stages: Stages) -> None:
     """Busy for half a second: the same activity runs again, not sooner than the world asked for."""
-    calls = []
-
-    @tool.read
-    async def busy_once(args: Word) -> Said:
-        """Be busy, then not."""
-        calls.append(args)
-        if len(calls) == 1:
-            raise Busy("Not now.", retry_after=0.5)
-        return Said(said="now")
-
-    async with staged(client, tmp_path, [busy_once], [plan(step("a", "busy_once")), DONE]) as stage:
-        ended = await stage.run()
+    busy_once = played("busy_once", Busy("Not now.", retry_after=0.5), "now")
+    ended = await stages.run([busy_once], [plan(step("a", "busy_once")), DONE])
 
     assert (ended.steps[0].attempts, ended.replans) == (2, 0)
     assert [(one.code, one.decision, (one.waited or 0) >= 0.5) for one in ended.faults] == [("busy", "retry", True)]
 
 
-@pytest.mark.parametrize(
-    ("kind", "timer"),
-    [
-        (busy_for_an_hour, Timer(seconds=3600, summary="a waits: busy, then again")),
-        pytest.param(
-            behind_a_breaker, Timer(seconds=5, summary="a waits: circuit_open, then again"), marks=pytest.mark.full
-        ),
-    ],
-)
+WAITED: dict[str, tuple[Tool[..., Any], Timer, int]] = {
+    "busy": (busy_for_an_hour, Timer(seconds=3600, summary="a waits: busy, then again"), 1),
+    "an open breaker": (behind_a_breaker, Timer(seconds=5, summary="a waits: circuit_open, then again"), 0),
+}
+
+
+@pytest.mark.parametrize(("kind", "timer", "attempts"), WAITED.values(), ids=WAITED)
 async def test_what_takes_long_is_waited_for_on_a_named_timer_that_a_cancel_ends(
-    client: Client, tmp_path: Path, kind: Tool[..., object], timer: Timer
+    stages: Stages, kind: Tool[..., Any], timer: Timer, attempts: int
 ) -> None:
-    """The workflow waits, which survives every worker; the web UI says what for; nobody has to wait to the end."""
-    async with staged(client, tmp_path, [kind], [plan(step("a", kind.__name__)), DONE]) as stage:
+    """The workflow waits, which survives every worker; the web UI says what for; nobody has to wait to the end.
+
+    Behind an open breaker nothing was called, so neither an attempt nor a tool call is burned; a refusal is a call.
+    """
+    async with stages([kind], [plan(step("a", kind.__name__)), DONE]) as stage:
         handle = await stage.start()
-        await until(handle, step_waits)
+        progress = await until(handle, lambda progress: bool(progress.with_status(StepStatus.WAITING)))
         started = await timers(handle)
         await handle.cancel()
         ended = await outcome(handle)
 
     assert started == [timer]
+    assert (progress.records[0].attempts, progress.budget.spent.tool_calls) == (attempts, attempts)
     assert (ended.status, ended.steps[0].status) == (TaskStatus.CANCELLED, StepStatus.CANCELLED)
 
 
-@pytest.mark.parametrize(
-    ("kind", "attempts"), [pytest.param(busy_for_an_hour, 1, marks=pytest.mark.full), (behind_a_breaker, 0)]
-)
-async def test_an_open_breaker_costs_no_attempt(
-    client: Client, tmp_path: Path, kind: Tool[..., object], attempts: int
-) -> None:
-    """Nothing was called, so neither an attempt nor a tool call is burned; a refusal of the world is a call."""
-    async with staged(client, tmp_path, [kind], [plan(step("a", kind.__name__)), DONE]) as stage:
-        handle = await stage.start()
-        progress = await until(handle, step_waits)
-        await handle.terminate()
-
-    assert (progress.records[0].attempts, progress.budget.spent.tool_calls) == (attempts, attempts)
-
-
-@tool.read
-async def down_for_days(args: Word) -> Said:
-    """Find the breaker open for longer than a step may wait."""
-    raise FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "It is left alone.", retry_after=2 * 86_400))
-
-
-@tool.read(fallback=echo)
-async def down_or_echo(args: Word) -> Said:
-    """Find the breaker open for longer than a step may wait, but there is an echo."""
-    return await down_for_days(args)
-
-
-async def test_a_breaker_that_stays_open_leads_to_the_fallback(client: Client, tmp_path: Path) -> None:
-    """With the same arguments, and marked as what it is."""
-    script: Proposals = [plan(step("a", "down_or_echo", word="hi")), DONE]
-    async with staged(client, tmp_path, [down_or_echo, echo], script) as stage:
-        done = (await stage.run()).steps[0]
+async def test_a_breaker_that_stays_open_leads_to_the_fallback(stages: Stages) -> None:
+    """With the same arguments, and marked as what it is. Without a fallback and a further plan a person is asked."""
+    scripts: dict[str, Proposals] = {
+        "fallback": [plan(step("a", "down_or_echo", word="hi")), DONE],
+        "alone": [plan(step("a", "down_for_days"))],
+    }
+    ended = await stages.each([down_or_echo, down_for_days, echo], scripts, replans=0)
+    [done] = ended["fallback"].steps
 
     assert (done.attempts, done.kind, done.is_fallback, done.result) == (1, "echo", True, {"said": "hi"})
+    assert (ended["alone"].status, ended["alone"].code) == (TaskStatus.ESCALATED, "circuit_open")
 
 
-async def test_without_a_fallback_the_planner_is_told_that_the_tool_is_down(client: Client, tmp_path: Path) -> None:
+async def test_without_a_fallback_the_planner_is_told_that_the_tool_is_down(stages: Stages) -> None:
     """It plans around the tool, and knows why."""
     planner = Recording(plan(step("a", "down_for_days")), plan(step("b", "echo", word="hi")), DONE)
-    async with staged(client, tmp_path, [down_for_days, echo], planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run([down_for_days, echo], planner)
     told = planner.told[1]
 
     assert (ended.status, [one.attempts for one in ended.steps]) == (TaskStatus.COMPLETED, [0, 1])
@@ -141,16 +89,7 @@ async def test_without_a_fallback_the_planner_is_told_that_the_tool_is_down(clie
 
 
 @pytest.mark.full
-async def test_without_a_further_plan_a_person_is_asked(client: Client, tmp_path: Path) -> None:
-    """Nobody else can go on."""
-    async with staged(client, tmp_path, [down_for_days], [plan(step("a", "down_for_days"))]) as stage:
-        ended = await stage.run(replans=0)
-
-    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "circuit_open")
-
-
-@pytest.mark.full
-async def test_a_step_keeps_waiting_although_a_sibling_holds_all_tool_calls(client: Client, tmp_path: Path) -> None:
+async def test_a_step_keeps_waiting_although_a_sibling_holds_all_tool_calls(stages: Stages) -> None:
     """What a sibling has reserved comes back, so it does not make another step give up."""
     go_on = asyncio.Event()
 
@@ -161,7 +100,7 @@ async def test_a_step_keeps_waiting_although_a_sibling_holds_all_tool_calls(clie
         return Said(said="done")
 
     steps = plan(step("holds", "slow"), step("a", "busy_for_an_hour"))
-    async with staged(client, tmp_path, [busy_for_an_hour, slow], [steps, DONE]) as stage:
+    async with stages([busy_for_an_hour, slow], [steps, DONE]) as stage:
         handle = await stage.start(tool_calls=5)
         progress = await until(handle, lambda progress: bool(progress.faults))
         go_on.set()
@@ -171,50 +110,41 @@ async def test_a_step_keeps_waiting_although_a_sibling_holds_all_tool_calls(clie
     assert [(fault.code, fault.decision) for fault in progress.faults] == [("busy", "wait")]
 
 
-@pytest.mark.parametrize(
-    ("kind", "code"), [pytest.param(without_key, "unauthorized", marks=pytest.mark.full), (with_a_bug, "bug")]
-)
-async def test_what_the_deployment_caused_goes_to_a_person_after_one_attempt(
-    client: Client, tmp_path: Path, kind: Tool[..., object], code: str
-) -> None:
-    """No retry, no look, no replan; and an exception that no table knows is such a fault."""
-    async with staged(client, tmp_path, [kind], [plan(step("a", kind.__name__)), DONE]) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+async def test_what_the_deployment_caused_goes_to_a_person_after_one_attempt(stages: Stages) -> None:
+    """No retry, no look, no replan; and an exception that no table knows is such a fault.
 
-    assert (ended.status, ended.code, ended.steps[0].attempts) == (TaskStatus.ESCALATED, code, 1)
-    assert scheduled == ["catalogue", "plan", kind.__name__]
+    Its message may hold secrets or instructions: only what our tables wrote crosses the border. A sibling's refusal
+    alone would lead to a new plan; together with a revoked key it waits for a person, too.
+    """
+    refuse = played("refuse", Refused("No."))
+    scripts: dict[str, Proposals] = {
+        "a key": [plan(step("a", "without_key")), DONE],
+        "a bug": [plan(step("a", "leaky")), DONE],
+        "both": [plan(step("b", "refuse"), step("a", "without_key")), DONE],
+    }
+    async with stages([without_key, leaky, refuse], Scripts(scripts)) as stage:
+        handles = [await stage.start(text) for text in scripts]
+        ended = [await outcome(handle) for handle in handles]
 
-
-async def test_what_needs_a_person_is_not_planned_around(client: Client, tmp_path: Path) -> None:
-    """A sibling's refusal alone would lead to a new plan; together with a revoked key it waits for a person too."""
-
-    @tool.read
-    async def refuse(args: Word) -> Said:
-        """Be refused."""
-        raise Refused("No.")
-
-    both = plan(step("a", "refuse"), step("b", "without_key"))
-    async with staged(client, tmp_path, [refuse, without_key], [both, DONE]) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
-
-    assert (ended.status, ended.code, "replan" in scheduled) == (TaskStatus.ESCALATED, "unauthorized", False)
+    assert [(one.status, one.code, one.steps[-1].attempts) for one in ended] == [
+        (TaskStatus.ESCALATED, code, 1) for code in ("unauthorized", "bug", "unauthorized")
+    ]
+    assert [await kinds(handle) for handle in handles[:2]] == [
+        ["catalogue", "plan", "without_key"],
+        ["catalogue", "plan", "leaky"],
+    ]
+    assert "replan" not in await kinds(handles[2])
+    history = (await handles[1].fetch_history()).to_json()
+    assert "leaky" in history and "hunter2" not in history
 
 
-async def test_an_escalated_task_is_closed_as_failed_with_its_status_as_the_type(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_an_escalated_task_is_closed_as_failed_with_its_status_as_the_type(stages: Stages) -> None:
     """Temporal's own status never lies, and the failure carries the outcome."""
-    async with staged(client, tmp_path, [without_key], [plan(step("a", "without_key"))]) as stage:
-        handle = await stage.start()
-        with pytest.raises(WorkflowFailureError) as raised:
-            await handle.result()
-        status = (await handle.describe()).status
+    _, handle = await stages.ended([without_key], [plan(step("a", "without_key"))])
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
 
-    assert status is WorkflowExecutionStatus.FAILED
+    assert (await handle.describe()).status is WorkflowExecutionStatus.FAILED
     assert isinstance(raised.value.cause, ApplicationError)
     assert (raised.value.cause.type, raised.value.cause.message) == (
         "escalated",
@@ -222,27 +152,8 @@ async def test_an_escalated_task_is_closed_as_failed_with_its_status_as_the_type
     )
 
 
-async def test_the_message_of_a_foreign_exception_stays_out_of_history(client: Client, tmp_path: Path) -> None:
-    """It may hold secrets or instructions: only what our tables wrote crosses the border."""
-
-    @tool.read
-    async def leaky(args: Word) -> Said:
-        """Fail with a secret in the message."""
-        raise KeyError("password=hunter2")
-
-    async with staged(client, tmp_path, [leaky], [plan(step("a", "leaky"))]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        history = (await handle.fetch_history()).to_json()
-
-    assert "leaky" in history
-    assert "hunter2" not in history
-
-
 @pytest.mark.parametrize("blocking", [False, pytest.param(True, marks=pytest.mark.full)])
-async def test_an_attempt_that_takes_too_long_is_a_timeout_and_retried(
-    client: Client, tmp_path: Path, blocking: bool
-) -> None:
+async def test_an_attempt_that_takes_too_long_is_a_timeout_and_retried(stages: Stages, blocking: bool) -> None:
     """The boundary gives up after the tool's own timeout, also when a plain def holds its thread."""
     calls = []
 
@@ -259,14 +170,13 @@ async def test_an_attempt_that_takes_too_long_is_a_timeout_and_retried(
         return Said(said="in time")
 
     slow = tool.read(timeout=0.3)(blocks) if blocking else tool.read(timeout=0.3)(sleeps)
-    async with staged(client, tmp_path, [slow], [plan(step("a", slow.__name__)), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([slow], [plan(step("a", slow.__name__)), DONE])
 
     assert (ended.steps[0].result, ended.steps[0].attempts) == ({"said": "in time"}, 2)
     assert [(one.code, one.decision) for one in ended.faults] == [("timeout", "retry")]
 
 
-async def test_a_plain_function_does_not_hold_up_the_others(client: Client, tmp_path: Path) -> None:
+async def test_a_plain_function_does_not_hold_up_the_others(stages: Stages) -> None:
     """It runs in a thread: while it blocks, a sibling begins and ends."""
     order = []
 
@@ -290,7 +200,6 @@ async def test_a_plain_function_does_not_hold_up_the_others(client: Client, tmp_
         return Said(said="y")
 
     both = plan(step("a", "blocking"), step("b", "sibling"))
-    async with staged(client, tmp_path, [blocking, sibling, echo], [both, DONE]) as stage:
-        await stage.run()
+    await stages.run([blocking, sibling, echo], [both, DONE])
 
     assert order == ["begun", "sibling", "ended"]

@@ -2,27 +2,21 @@
 
 import asyncio
 import uuid
-from pathlib import Path
-from typing import Any
 
 import pytest
-from temporalio.client import Client
 
 from client.start import build_task
-from replan import Refused, Tool, Unreachable, tool
-from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
+from replan import Refused, Unreachable, tool
+from tests.harness import DONE, Proposals, Stage, outcome, plan, step
 from tests.workflows.history import events, kinds, timers
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Stages, Word, echo, played
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.calls.execution import MAX_PARALLEL
 
-
-@tool.read
-async def refuse(args: Word) -> Said:
-    """Be refused."""
-    raise Refused("No.")
+refuse = played("refuse", Refused("No."))
+FRUITLESS = [plan(step(f"a{number}", "refuse", word=str(number))) for number in range(9)]
 
 
 def statuses(ended: Outcome) -> dict[str, StepStatus]:
@@ -30,125 +24,73 @@ def statuses(ended: Outcome) -> dict[str, StepStatus]:
     return {one.id: one.status for one in ended.steps}
 
 
-def fails_first(times: int) -> Tool[..., Any]:
-    """A tool whose first calls do not get through."""
-    calls = list[Word]()
-
-    @tool.read
-    async def flaky(args: Word) -> Said:
-        """Fail at first."""
-        calls.append(args)
-        if len(calls) <= times:
-            raise Unreachable("The line is cut.")
-        return Said(said=args.word)
-
-    return flaky
-
-
-async def test_two_plans_in_a_row_that_finish_nothing_go_to_a_person(client: Client, tmp_path: Path) -> None:
+async def test_two_plans_in_a_row_that_finish_nothing_go_to_a_person(stages: Stages) -> None:
     """Replanning must get somewhere: two fruitless replans in a row end it, whatever is left."""
-    script: Proposals = [plan(step(f"a{number}", "refuse", word=str(number))) for number in range(9)]
-    async with staged(client, tmp_path, [refuse], script) as stage:
-        ended = await stage.run(replans=8, fruitless=2)
+    ended = await stages.run([refuse], FRUITLESS, replans=8, fruitless=2)
 
     assert (ended.status, ended.code, ended.replans) == (TaskStatus.ESCALATED, "no_progress", 2)
     assert "the last fault was a2: No." in ended.reason
 
 
 @pytest.mark.full
-async def test_a_number_of_replans_that_the_user_gave_rules_alone(client: Client, tmp_path: Path) -> None:
-    """`--replans 4` allows four new plans, although none of them finishes a step."""
-    script: Proposals = [plan(step(f"a{number}", "refuse", word=str(number))) for number in range(9)]
-    async with staged(client, tmp_path, [refuse], script) as stage:
-        ended = await stage.run(build_task(text="a task", limits={"replans": 4}))
+async def test_the_number_of_replans_is_the_limit_of_a_task_that_may_go_on(stages: Stages) -> None:
+    """`--replans 4` alone allows four new plans, although none finishes a step; a finished step is progress.
 
-    assert (ended.status, ended.code, ended.replans) == (TaskStatus.OVER_BUDGET, "replans", 4)
-    assert "the last fault was a4: No." in ended.reason.replace("The", "the")
-
-
-@pytest.mark.full
-async def test_a_plan_that_finishes_a_step_is_progress(client: Client, tmp_path: Path) -> None:
-    """The count of fruitless replans starts anew with it; then the number of replans itself is the limit."""
-    fruitless = [plan(step(f"a{number}", "refuse", word=f"a{number}")) for number in range(9)]
+    Without replans the first refusal ends the task: the planner is not even asked, nor the world looked at.
+    """
     fruitful = [
         plan(step(f"done{number}", "echo"), step(f"b{number}", "refuse", f"done{number}", word=f"b{number}"))
         for number in range(9)
     ]
-    script: Proposals = [proposal for pair in zip(fruitful, fruitless, strict=True) for proposal in pair]
-    async with staged(client, tmp_path, [refuse, echo], script) as stage:
-        ended = await stage.run(replans=5)
+    script: Proposals = [proposal for pair in zip(fruitful, FRUITLESS, strict=True) for proposal in pair]
+    given = await stages.run([refuse], FRUITLESS, build_task(text="a task", limits={"replans": 4}))
+    progress = await stages.run([refuse, echo], script, replans=5)
+    none, handle = await stages.ended(
+        [refuse, echo], [plan(step("a", "echo", word="x"), step("b", "refuse", "a")), DONE], replans=0
+    )
 
-    assert (ended.status, ended.code, ended.replans) == (TaskStatus.OVER_BUDGET, "replans", 5)
-
-
-@pytest.mark.full
-async def test_a_task_without_replans_ends_at_the_first_refusal(client: Client, tmp_path: Path) -> None:
-    """The planner is not even asked, nor the world looked at."""
-    script: Proposals = [plan(step("a", "echo", word="x"), step("b", "refuse", "a")), DONE]
-    async with staged(client, tmp_path, [refuse, echo], script) as stage:
-        handle = await stage.start(replans=0)
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
-
-    assert (ended.status, ended.code, ended.replans) == (TaskStatus.OVER_BUDGET, "replans", 0)
-    assert scheduled == ["catalogue", "plan", "echo", "refuse"]
+    assert [(one.status, one.code, one.replans) for one in (given, progress, none)] == [
+        (TaskStatus.OVER_BUDGET, "replans", replans) for replans in (4, 5, 0)
+    ]
+    assert "the last fault was a4: No." in given.reason.replace("The", "the")
+    assert await kinds(handle) == ["catalogue", "plan", "echo", "refuse"]
 
 
-async def test_a_task_ends_when_its_tool_calls_are_used_up_and_keeps_what_it_has(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_task_ends_when_its_tool_calls_are_used_up_and_keeps_what_it_has(stages: Stages) -> None:
     """Retries are tool calls: two for the first step, one for the second, none for the third."""
     steps = plan(step("a", "flaky", word="x"), step("b", "echo", "a", word="y"), step("c", "echo", "b"))
-    async with staged(client, tmp_path, [fails_first(1), echo], [steps, DONE]) as stage:
-        ended = await stage.run(tool_calls=3)
+    flaky = played("flaky", Unreachable("The line is cut."), None)
+    ended = await stages.run([flaky, echo], [steps, DONE], tool_calls=3)
 
     assert (ended.status, ended.code, ended.spent.tool_calls) == (TaskStatus.OVER_BUDGET, "tool_calls", 3)
     assert statuses(ended) == {"a": StepStatus.COMPLETED, "b": StepStatus.COMPLETED, "c": StepStatus.SKIPPED}
 
 
 @pytest.mark.full
-async def test_a_step_that_was_tried_is_not_called_skipped_when_the_tool_calls_run_out(
-    client: Client, tmp_path: Path
-) -> None:
-    """It was called twice and got no result: that is a failure, with its faults, and the task is over its budget."""
-    async with staged(client, tmp_path, [fails_first(9)], [plan(step("a", "flaky")), DONE]) as stage:
-        ended = await stage.run(tool_calls=2)
+async def test_two_tool_calls_are_two(stages: Stages) -> None:
+    """A step that was tried twice has failed, and is not called skipped; two steps may use both; three go back."""
+    cut = played("cut", Unreachable("The line is cut."))
+    tried = await stages.run([cut], [plan(step("a", "cut")), DONE], tool_calls=2)
+    planner = Recording(
+        plan(*(step(id, "echo") for id in "abc")), plan(step("d", "echo"), step("e", "echo", "d")), DONE
+    )
+    ended = await stages.run([echo], planner, tool_calls=2)
 
-    assert (ended.status, ended.code, ended.spent.tool_calls) == (TaskStatus.OVER_BUDGET, "tool_calls", 2)
-    assert (ended.steps[0].status, ended.steps[0].attempts) == (StepStatus.FAILED, 2)
-
-
-@pytest.mark.full
-async def test_the_last_tool_call_may_be_used(client: Client, tmp_path: Path) -> None:
-    """A limit is what may be spent, not what may almost be spent; the answer itself costs none."""
-    script: Proposals = [plan(step("a", "echo"), step("b", "echo", "a")), DONE]
-    async with staged(client, tmp_path, [echo], script) as stage:
-        ended = await stage.run(tool_calls=2)
-
+    assert (tried.status, tried.code, tried.spent.tool_calls) == (TaskStatus.OVER_BUDGET, "tool_calls", 2)
+    assert (tried.steps[0].status, tried.steps[0].attempts) == (StepStatus.FAILED, 2)
+    assert [one.text for one in planner.told[1].rejected] == ["3 steps, but only 2 tool calls are left"]
+    assert statuses(ended) == dict.fromkeys("de", StepStatus.COMPLETED)
     assert (ended.status, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 2)
 
 
-async def test_parallel_steps_wait_for_tool_calls_that_a_sibling_gives_back(client: Client, tmp_path: Path) -> None:
+async def test_parallel_steps_wait_for_tool_calls_that_a_sibling_gives_back(stages: Stages) -> None:
     """What is reserved and not needed is free again: no step is dropped while one may still come."""
-    steps = plan(*(step(f"a{number}", "echo") for number in range(6)))
-    async with staged(client, tmp_path, [echo], [steps, DONE]) as stage:
-        ended = await stage.run(tool_calls=6)
+    ended = await stages.run([echo], [plan(*(step(f"a{number}", "echo") for number in range(6))), DONE], tool_calls=6)
 
     assert (ended.status, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 6)
 
 
-@pytest.mark.full
-async def test_a_plan_of_more_steps_than_tool_calls_goes_back(client: Client, tmp_path: Path) -> None:
-    """A plan that cannot be finished is not begun."""
-    planner = Recording(plan(step("a", "echo"), step("b", "echo"), step("c", "echo")), plan(step("d", "echo")), DONE)
-    async with staged(client, tmp_path, [echo], planner) as stage:
-        ended = await stage.run(tool_calls=2)
-
-    assert [one.text for one in planner.told[1].rejected] == ["3 steps, but only 2 tool calls are left"]
-    assert statuses(ended) == {"d": StepStatus.COMPLETED}
-
-
-async def test_a_deadline_ends_the_task_and_cancels_what_runs(client: Client, tmp_path: Path) -> None:
+async def test_a_deadline_ends_the_task_and_cancels_what_runs(stages: Stages) -> None:
     """What was finished stays; the tool is told; the timer says in the web UI what it is."""
     noticed = asyncio.Event()
 
@@ -163,10 +105,7 @@ async def test_a_deadline_ends_the_task_and_cancels_what_runs(client: Client, tm
         return Said(said="never")
 
     script: Proposals = [plan(step("a", "echo", word="x"), step("b", "hangs", "a"), step("c", "echo", "b")), DONE]
-    async with staged(client, tmp_path, [hangs, echo], script) as stage:
-        handle = await stage.start(deadline=1)
-        ended = await outcome(handle)
-        started = await timers(handle)
+    ended, handle = await stages.ended([hangs, echo], script, deadline=1)
 
     assert (ended.status, ended.code, ended.reason) == (
         TaskStatus.OVER_BUDGET,
@@ -174,25 +113,23 @@ async def test_a_deadline_ends_the_task_and_cancels_what_runs(client: Client, tm
         "The deadline of 1 s passed before the task was done: give more, e.g. --deadline 2.",
     )
     assert list(statuses(ended).values()) == [StepStatus.COMPLETED, StepStatus.CANCELLED, StepStatus.SKIPPED]
-    assert noticed.is_set()
-    assert [one.summary for one in started] == ["the task's deadline"]
+    assert noticed.is_set() and [one.summary for one in await timers(handle)] == ["the task's deadline"]
 
 
 @pytest.mark.full
-async def test_the_deadline_counts_from_the_start_of_the_task(client: Client, tmp_path: Path) -> None:
+async def test_the_deadline_counts_from_the_start_of_the_task(stages: Stages) -> None:
     """A task that no worker took in time is over, and calls nothing."""
     queue = f"late-{uuid.uuid4().hex}"
-    handle = await Stage(client, queue).start(deadline=0.5)
+    handle = await Stage(stages.client, queue).start(deadline=0.5)
     await asyncio.sleep(1)
-    async with staged(client, tmp_path, [echo], [plan(step("a", "echo")), DONE], queue=queue):
+    async with stages([echo], [plan(step("a", "echo")), DONE], queue=queue):
         ended = await outcome(handle)
-        scheduled = await kinds(handle)
 
     assert (ended.status, ended.code, ended.steps) == (TaskStatus.OVER_BUDGET, "deadline", ())
-    assert set(scheduled) <= {"catalogue"}
+    assert set(await kinds(handle)) <= {"catalogue"}
 
 
-async def test_independent_steps_run_at_the_same_time(client: Client, tmp_path: Path) -> None:
+async def test_independent_steps_run_at_the_same_time(stages: Stages) -> None:
     """Both are scheduled before either is done."""
     both = asyncio.Barrier(2)
 
@@ -202,23 +139,16 @@ async def test_independent_steps_run_at_the_same_time(client: Client, tmp_path: 
         await both.wait()
         return Said(said="met")
 
-    async with staged(client, tmp_path, [meet], [plan(step("a", "meet"), step("b", "meet")), DONE]) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        order = [name for event in await events(handle) if (name := _about(event.WhichOneof("attributes")))]
+    ended, handle = await stages.ended([meet], [plan(step("a", "meet"), step("b", "meet")), DONE])
+    names = [(one.WhichOneof("attributes") or "").removesuffix("_event_attributes") for one in await events(handle)]
+    order = [one for one in names if one in ("activity_task_scheduled", "activity_task_completed")]
 
     assert ended.status is TaskStatus.COMPLETED
-    assert order[2:6] == ["scheduled", "scheduled", "completed", "completed"]
-
-
-def _about(attributes: str | None) -> str:
-    """What happened to an activity: `scheduled` or `completed`; nothing for other events."""
-    found = (attributes or "").removeprefix("activity_task_").removesuffix("_event_attributes")
-    return found if found in ("scheduled", "completed") else ""
+    assert order[2:6] == ["activity_task_scheduled"] * 2 + ["activity_task_completed"] * 2
 
 
 @pytest.mark.full
-async def test_at_most_twenty_steps_run_at_once(client: Client, tmp_path: Path) -> None:
+async def test_at_most_twenty_steps_run_at_once(stages: Stages) -> None:
     """Of 25 ready steps, 20 are started; the others follow as those end."""
     running, most = 0, 0
     full = asyncio.Event()
@@ -236,16 +166,13 @@ async def test_at_most_twenty_steps_run_at_once(client: Client, tmp_path: Path) 
         running -= 1
         return Said(said="x")
 
-    steps = plan(*(step(f"a{number}", "count") for number in range(25)))
-    async with staged(client, tmp_path, [count], [steps, DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([count], [plan(*(step(f"a{number}", "count") for number in range(25))), DONE])
 
-    assert (ended.status, most) == (TaskStatus.COMPLETED, MAX_PARALLEL)
-    assert len(statuses(ended)) == 25
+    assert (ended.status, most, len(ended.steps)) == (TaskStatus.COMPLETED, MAX_PARALLEL, 25)
 
 
 @pytest.mark.full
-async def test_parallel_steps_of_one_kind_share_its_retries_as_they_need_them(client: Client, tmp_path: Path) -> None:
+async def test_parallel_steps_of_one_kind_share_its_retries_as_they_need_them(stages: Stages) -> None:
     """Six retries are needed and twelve are there: that siblings might need all of them is no reason to give up."""
     called = set[str]()
 
@@ -258,7 +185,6 @@ async def test_parallel_steps_of_one_kind_share_its_retries_as_they_need_them(cl
         return Said(said=args.word)
 
     steps = plan(*(step(f"a{number}", "flaky", word=str(number)) for number in range(6)))
-    async with staged(client, tmp_path, [flaky], [steps, DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([flaky], [steps, DONE])
 
     assert (ended.replans, set(statuses(ended).values())) == (0, {StepStatus.COMPLETED})

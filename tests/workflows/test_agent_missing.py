@@ -21,9 +21,9 @@ from client.history.reader import read_history
 from client.history.story import Story
 from replan import Refused, Tool, tool
 from runtime.payloads import DATA_CONVERTER
-from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
+from tests.harness import DONE, Proposals, Stage, outcome, plan, step, worker
 from tests.workflows.history import timers, until
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Stages, Word, echo, played
 from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -66,13 +66,23 @@ def waits(progress: Progress) -> bool:
 async def test_a_kind_that_no_worker_knows_is_waited_for_and_then_a_person_is_asked(
     client: Client, tmp_path: Path
 ) -> None:
-    """Named timers as long as the patience lasts, to the second; siblings go on; no attempt is burned."""
+    """Named timers as long as the patience lasts, to the second; siblings go on; no attempt is burned.
+
+    A worker that stands alone has none, and says so at once: nobody else will come.
+    """
     script: Proposals = [plan(step("a", "shout"), step("b", "echo", word="x")), DONE]
     async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=2) as stage:
         handle = await stage.start()
         ended = await outcome(handle)
         slept = await timers(handle)
+    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=0) as stage:
+        handle = await stage.start()
+        alone = await outcome(handle)
 
+    assert (alone.code, await timers(handle)) == ("missing_tool", [])
+    assert alone.faults[-1].reason == (
+        "This worker does not know the kind 'shout': start it with the tools file that defines it."
+    )
     assert [(one.seconds, one.summary) for one in slept] == [(1, "a waits: missing_tool, then again")] * 2
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "missing_tool")
     assert [(one.id, one.status, one.attempts) for one in ended.steps] == [
@@ -81,26 +91,13 @@ async def test_a_kind_that_no_worker_knows_is_waited_for_and_then_a_person_is_as
     ]
 
 
-async def test_a_kind_without_patience_goes_to_a_person_at_once(client: Client, tmp_path: Path) -> None:
-    """A worker that stands alone says so: nobody else will come."""
-    async with outdated(client, tmp_path, [echo, shout], ["echo"], [plan(step("a", "shout"))], patience=0) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-
-    assert (ended.code, ended.faults[-1].reason) == (
-        "missing_tool",
-        "This worker does not know the kind 'shout': start it with the tools file that defines it.",
-    )
-    assert await timers(handle) == []
-
-
-async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(client: Client, tmp_path: Path) -> None:
+async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(stages: Stages) -> None:
     """The deploy goes on, the new worker takes the step, and nothing was lost: one attempt, one tool call."""
     script: Proposals = [plan(step("a", "shout", word="hi")), DONE]
-    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=60) as old:
+    async with outdated(stages.client, stages.folder, [echo, shout], ["echo"], script, patience=60) as old:
         handle = await old.start(tool_calls=1)
         await until(handle, waits)
-    async with staged(client, tmp_path, [echo, shout], script, queue=old.queue):
+    async with stages([echo, shout], script, queue=old.queue):
         ended = await outcome(handle)
 
     assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, {"said": "HI"})
@@ -108,14 +105,14 @@ async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(client
 
 
 @pytest.mark.full
-async def test_a_kind_that_a_deploy_brings_resolves_itself(client: Client, tmp_path: Path) -> None:
+async def test_a_kind_that_a_deploy_brings_resolves_itself(stages: Stages) -> None:
     """Whoever is asked need not answer: the task tries again when the request is to be reminded of."""
     script: Proposals = [plan(step("a", "shout", word="hi"), step("b", "echo", word="x")), DONE]
     task = Task(text="a task", on_escalation="wait", answer_within=8)
-    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=0) as old:
+    async with outdated(stages.client, stages.folder, [echo, shout], ["echo"], script, patience=0) as old:
         handle = await old.start(task)
         (request,) = (await until(handle, lambda now: bool(now.open_requests))).open_requests
-    async with staged(client, tmp_path, [echo, shout], script, queue=old.queue):
+    async with stages([echo, shout], script, queue=old.queue):
         ended = await outcome(handle)
         named = [one.summary for one in await timers(handle)]
         story = Story(await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER, journal=True))
@@ -153,12 +150,7 @@ async def test_a_missing_kind_that_stays_missing_goes_unanswered(client: Client,
 @pytest.mark.full
 async def test_a_look_of_a_kind_that_no_worker_knows_is_a_stale_view(client: Client, tmp_path: Path) -> None:
     """Looking is worth trying, not waiting for."""
-
-    @tool.read(observe=shout)
-    async def refuse(args: Word) -> Said:
-        """Be refused."""
-        raise Refused("No.", observed="the door is shut")
-
+    refuse = played("refuse", Refused("No.", observed="the door is shut"), declare=tool.read(observe=shout))
     planner = Recording(plan(step("a", "refuse")), DONE)
     async with outdated(client, tmp_path, [refuse, shout], ["refuse"], planner) as stage:
         ended = await stage.run()
@@ -167,11 +159,10 @@ async def test_a_look_of_a_kind_that_no_worker_knows_is_a_stale_view(client: Cli
     assert [(one.value, one.stale) for one in planner.told[1].observations] == [("the door is shut", True)]
 
 
-async def test_a_kind_that_the_task_does_not_have_is_refused_at_once(client: Client, tmp_path: Path) -> None:
+async def test_a_kind_that_the_task_does_not_have_is_refused_at_once(stages: Stages) -> None:
     """An unknown kind in a proposal is the planner's mistake and not a worker's."""
     planner = Recording(plan(step("a", "shout")), DONE)
-    async with staged(client, tmp_path, [echo], planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run([echo], planner)
 
     assert (ended.status, ended.steps) == (TaskStatus.COMPLETED, ())
     assert [one.text for one in planner.told[1].rejected] == [

@@ -13,18 +13,18 @@ from pydantic import BaseModel
 from sqlalchemy import update
 from temporalio.client import Client
 
-from activities.planning.published import CATALOGUES, Catalogues
+from activities.planning.published import CATALOGUES
 from activities.storage.store import open_store, write
 from activities.toolbox.registry import Registry
 from evals.fakes.script import ReceivedRequest, Response, finishes, proposes, step as planned
 from replan import Key, Tool, tool
 from runtime.dev_server import DevServer
-from tests.harness import DONE, Proposals, outcome, plan, published, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, published, step
 from tests.processes import Processes
 from tests.providers.planning import planning
 from tests.stores import make_store
 from tests.workflows.history import Handle, timers, until
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Scripts, Stages, echo, played
 from tests.workflows.test_agent_missing import shout
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
@@ -42,188 +42,27 @@ def new_queue() -> str:
 
 
 @asynccontextmanager
-async def known(client: Client, folder: Path, queue: str, *tools: Tool[..., Any]) -> AsyncIterator[Catalogues]:
+async def known(stages: Stages, queue: str, *tools: Tool[..., Any]) -> AsyncIterator[None]:
     """What a newer worker of the queue has, which has just ended."""
-    engine = await open_store(await make_store(folder))
-    async with published(client, queue, engine, Registry(tools)) as catalogues:
-        yield catalogues
+    engine = await open_store(await make_store(stages.folder))
+    async with published(stages.client, queue, engine, Registry(tools)):
+        yield
     await engine.dispose()
 
 
-async def waited(handle: Handle, code: str = "missing_tool") -> Progress:
-    """The task, once one of the workflow's own calls has this fault."""
-    return await until(handle, lambda now: any(fault.code == code for fault in now.own_faults))
+async def waited(handle: Handle) -> Progress:
+    """The task, once one of the workflow's own calls has missed its tool."""
+    return await until(handle, lambda now: any(fault.code == "missing_tool" for fault in now.own_faults))
 
 
-async def test_a_plan_that_only_a_newer_worker_can_check_waits_for_it(client: Client, tmp_path: Path) -> None:
-    """The older one says neither that there is no such kind nor that the plan is refused."""
-    queue = new_queue()
-    async with known(client, tmp_path, queue, echo, shout):
-        async with staged(client, tmp_path, [echo], [DONE], queue=queue) as older:
-            handle = await older.start(BY_HAND)
-            await waited(handle)
-        async with staged(client, tmp_path, [echo, shout], [DONE], queue=queue):
-            ended = await outcome(handle)
-
-    assert (ended.status, ended.steps[0].result, ended.rejections) == (TaskStatus.COMPLETED, {"said": "HI"}, ())
-
-
-CONTRACT = (AllowedEffect(kind="shout", args={}),)
-EXAMPLE = (Demonstration(task="hi?", moves=(DemonstratedMove(kind="shout"),), answer="HI"),)
-LATER = Task(text="later", plan=(step("e", "echo"),), revisions=(SHOUTS,), plan_only=True)
-NAMING = {
-    "contract": Task(text="a task", contract=CONTRACT),
-    "demonstrations": Task(text="a task", demonstrations=EXAMPLE, strategy="react"),
-    "a later plan": LATER,
-}
-
-
-@pytest.mark.parametrize("task", NAMING.values(), ids=NAMING)
-async def test_what_a_task_needs_is_what_the_queue_has(client: Client, tmp_path: Path, task: Task) -> None:
-    """A kind that a contract, an example or a later plan names is not refused by a worker that lacks it."""
-    queue = new_queue()
-    async with known(client, tmp_path, queue, echo, shout):
-        async with staged(client, tmp_path, [echo], [DONE], queue=queue) as older:
-            handle = await older.start(task)
-            await waited(handle)
-        async with staged(client, tmp_path, [echo, shout], [DONE], queue=queue):
-            ended = await outcome(handle)
-
-    assert ended.status is TaskStatus.COMPLETED
-
-
-@tool.read(approve="always")
-async def confirm(args: Word) -> Said:
-    """Ask a person, so that the workers can be exchanged meanwhile."""
-    return Said(said=args.word)
-
-
-@pytest.mark.parametrize("strategy", ["plan", "react"])
-async def test_a_task_that_an_older_worker_began_uses_what_a_newer_one_has(
-    client: Client, tmp_path: Path, strategy: Any
-) -> None:
-    """Its catalogue lacks the kind, and the worker that plans has it: the plan brings the spec along."""
-    queue = new_queue()
-    script: Proposals = [plan(step("c", "confirm", word="x")), SHOUTS, DONE]
-    async with staged(client, tmp_path, [confirm], script, queue=queue) as older:
-        handle = await older.start(Task(text="a task", strategy=strategy, on_escalation="wait"))
-        asked = await until(handle, lambda now: bool(now.open_requests))
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue):
-        call = asked.open_requests[0].call
-        assert call is not None
-        await handle.execute_update("approve", {"call": call.code})
-        ended = await outcome(handle)
-
-    assert (ended.status, [one.status for one in ended.steps]) == (TaskStatus.COMPLETED, ["completed"] * 2)
-    assert ended.rejections == ()
-
-
-async def test_a_turn_that_the_older_worker_takes_waits_for_the_newer_one(client: Client, tmp_path: Path) -> None:
-    """A task that knows the kind from its catalogue, even if the newer worker has been gone for long."""
-    queue = new_queue()
-    script: Proposals = [plan(step("c", "confirm", word="x")), SHOUTS, DONE]
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue) as newer:
-        handle = await newer.start(Task(text="a task", strategy="react", on_escalation="wait"))
-        asked = await until(handle, lambda now: bool(now.open_requests))
-    await forget(tmp_path)
-    async with staged(client, tmp_path, [confirm], script, queue=queue):
-        call = asked.open_requests[0].call
-        assert call is not None
-        await handle.execute_update("approve", {"call": call.code})
-        await waited(handle)
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue):
-        ended = await outcome(handle)
-
-    assert (ended.status, ended.rejections) == (TaskStatus.COMPLETED, ())
-
-
-async def test_a_step_is_offered_every_second_while_another_worker_has_its_tool(client: Client, tmp_path: Path) -> None:
-    """The server prefers the workers that have waited longest, which may all be older ones."""
-    queue = new_queue()
-    both = plan(step("c", "confirm", word="x"), step("a", "shout", "c", word="hi"))
-    script: Proposals = [both, DONE]
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue) as newer:
-        handle = await newer.start(Task(text="a task", on_escalation="wait"))
-        asked = await until(handle, lambda now: bool(now.open_requests))
-    async with known(client, tmp_path, queue, shout), staged(client, tmp_path, [confirm], script, queue=queue):
-        call = asked.open_requests[0].call
-        assert call is not None
-        await handle.execute_update("approve", {"call": call.code})
-        await until(handle, lambda now: sum(fault.code == "missing_tool" for fault in now.faults) > 2)
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue):
-        ended = await outcome(handle)
-    waits = [one.seconds for one in await timers(handle) if one.summary.startswith("a waits: missing_tool")]
-
-    assert (ended.status, set(waits)) == (TaskStatus.COMPLETED, {1.0})
-
-
-async def forget(folder: Path) -> None:
-    """Make all workers of a store gone for long."""
-    engine = await open_store(await make_store(folder))
-    await write(engine, lambda tx: tx.execute(update(CATALOGUES).values(until=CATALOGUES.c.until - 3600)))
-    await engine.dispose()
-
-
-async def test_a_kind_of_workers_that_are_gone_is_refused_at_once(client: Client, tmp_path: Path) -> None:
-    """What a tool that was removed is called holds up no plan of a task that never had it."""
-    planner, queue = Recording(SHOUTS, DONE), new_queue()
-    async with known(client, tmp_path, queue, echo, shout):
-        await forget(tmp_path)
-        async with staged(client, tmp_path, [echo], planner, queue=queue) as stage:
-            ended = await stage.run()
-
-    assert (ended.status, len(ended.rejections), ended.own_faults) == (TaskStatus.COMPLETED, 1, ())
-
-
-async def test_a_kind_of_another_queue_is_refused_at_once(client: Client, tmp_path: Path) -> None:
-    """Workers of another queue on the same store take no step of this task."""
-    planner = Recording(SHOUTS, DONE)
-    async with (
-        known(client, tmp_path, "another queue", echo, shout),
-        staged(client, tmp_path, [echo], planner, queue=new_queue()) as stage,
-    ):
-        ended = await stage.run()
-
-    assert (ended.status, len(ended.rejections)) == (TaskStatus.COMPLETED, 1)
-
-
-async def test_a_mistake_that_no_worker_can_mend_goes_back_at_once(client: Client, tmp_path: Path) -> None:
-    """Beside a kind of another worker, only the mistake is named."""
-    wrong = plan(step("a", "shout"), step("b", "no_such_kind"))
-    planner, queue = Recording(wrong, DONE), new_queue()
-    async with (
-        known(client, tmp_path, queue, echo, shout),
-        staged(client, tmp_path, [echo], planner, queue=queue) as stage,
-    ):
-        ended = await stage.run()
-
-    assert ended.status is TaskStatus.COMPLETED
-    assert planner.told[1].rejected[0].step == "b"
-
-
-@pytest.mark.parametrize("on_escalation", ["end", "wait"])
-async def test_a_person_is_asked_when_no_worker_comes(client: Client, tmp_path: Path, on_escalation: Any) -> None:
-    """After the patience, for `missing_tool`; `retry` goes on as soon as there is a worker. No attempt is used up."""
-    queue, task = new_queue(), Task(text="a task", on_escalation=on_escalation)
-    async with known(client, tmp_path, queue, echo, shout):
-        async with staged(client, tmp_path, [echo], [SHOUTS, DONE], queue=queue, patience=2) as older:
-            handle = await older.start(task)
-            if on_escalation == "end":
-                ended = await outcome(handle)
-                assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "missing_tool")
-                assert ended.reason.startswith("The planner: This worker cannot check it (step 'a': there is no kind")
-                return
-            asked = await until(handle, lambda now: bool(now.open_requests))
-        async with staged(client, tmp_path, [echo, shout], [SHOUTS, DONE], queue=queue):
-            await handle.execute_update("retry")
-            ended = await outcome(handle)
-
-    assert (asked.open_requests[0].code, ended.status) == ("missing_tool", TaskStatus.COMPLETED)
+async def approve(handle: Handle) -> None:
+    """Approve the call that a task asks about."""
+    call = (await until(handle, lambda now: bool(now.open_requests))).open_requests[0].call
+    assert call is not None
+    await handle.execute_update("approve", {"call": call.code})
 
 
 class Order(BaseModel):
-    """The arguments of the older version."""
-
     article: str
 
 
@@ -244,33 +83,148 @@ def ordering(args_type: type[BaseModel]) -> Tool[..., Any]:
     return tool.keyed(order)
 
 
-async def test_arguments_of_a_newer_version_are_left_to_its_worker(client: Client, tmp_path: Path) -> None:
-    """The older one knows no such argument; it neither refuses the plan nor drops the argument."""
-    queue, older_tool, newer_tool = new_queue(), ordering(Order), ordering(PricedOrder)
-    steps = plan(step("o", "order", article="lamp", currency="EUR")).steps
-    async with known(client, tmp_path, queue, newer_tool):
-        async with staged(client, tmp_path, [older_tool], [DONE], queue=queue) as older:
-            handle = await older.start(Task(text="order", plan=steps, plan_only=True))
-            await waited(handle)
-        async with staged(client, tmp_path, [newer_tool], [DONE], queue=queue):
+CONTRACT = (AllowedEffect(kind="shout", args={}),)
+EXAMPLE = (Demonstration(task="hi?", moves=(DemonstratedMove(kind="shout"),), answer="HI"),)
+PRICED = plan(step("o", "order", article="lamp", currency="EUR")).steps
+NAMING = {
+    "a plan": BY_HAND,
+    "a contract": Task(text="a task", contract=CONTRACT),
+    "demonstrations": Task(text="a task", demonstrations=EXAMPLE, strategy="react"),
+    "a later plan": Task(text="later", plan=(step("e", "echo"),), revisions=(SHOUTS,), plan_only=True),
+    "an argument": Task(text="order", plan=PRICED, plan_only=True),
+}
+
+
+async def test_what_a_task_needs_is_what_the_queue_has(stages: Stages) -> None:
+    """A worker that lacks a kind says neither that there is none nor that what names it is refused: it waits.
+
+    It neither refuses nor drops an argument that only the newer version of its tool takes.
+    """
+    queue, newer_tools = new_queue(), [echo, shout, ordering(PricedOrder)]
+    async with known(stages, queue, *newer_tools):
+        async with stages([echo, ordering(Order)], [DONE], queue=queue) as older:
+            handles = {name: await older.start(task) for name, task in NAMING.items()}
+            for handle in handles.values():
+                await waited(handle)
+        async with stages(newer_tools, [DONE], queue=queue):
+            ended = {name: await outcome(handle) for name, handle in handles.items()}
+
+    assert {(one.status, one.rejections) for one in ended.values()} == {(TaskStatus.COMPLETED, ())}
+    assert ended["a plan"].steps[0].result == {"said": "HI"}
+    assert ended["an argument"].steps[0].result == {"said": '{"article": "lamp", "currency": "EUR"}'}
+
+
+confirm = played("confirm", None, declare=tool.read(approve="always"))
+"""Asks a person, so that the workers can be exchanged meanwhile."""
+SCRIPT: Proposals = [plan(step("c", "confirm", word="x")), SHOUTS, DONE]
+
+
+@pytest.mark.parametrize("strategy", ["plan", "react"])
+async def test_a_task_that_an_older_worker_began_uses_what_a_newer_one_has(stages: Stages, strategy: Any) -> None:
+    """Its catalogue lacks the kind, and the worker that plans has it: the plan brings the spec along."""
+    queue = new_queue()
+    async with stages([confirm], SCRIPT, queue=queue) as older:
+        handle = await older.start(Task(text="a task", strategy=strategy, on_escalation="wait"))
+        await until(handle, lambda now: bool(now.open_requests))
+    async with stages([confirm, shout], SCRIPT, queue=queue):
+        await approve(handle)
+        ended = await outcome(handle)
+
+    assert (ended.status, [one.status for one in ended.steps]) == (TaskStatus.COMPLETED, ["completed"] * 2)
+    assert ended.rejections == ()
+
+
+async def test_a_turn_that_the_older_worker_takes_waits_for_the_newer_one(stages: Stages) -> None:
+    """A task that knows the kind from its catalogue, even if the newer worker has been gone for long."""
+    queue = new_queue()
+    async with stages([confirm, shout], SCRIPT, queue=queue) as newer:
+        handle = await newer.start(Task(text="a task", strategy="react", on_escalation="wait"))
+        await until(handle, lambda now: bool(now.open_requests))
+    await forget(stages.folder)
+    async with stages([confirm], SCRIPT, queue=queue):
+        await approve(handle)
+        await waited(handle)
+    async with stages([confirm, shout], SCRIPT, queue=queue):
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.rejections) == (TaskStatus.COMPLETED, ())
+
+
+async def test_a_step_is_offered_every_second_while_another_worker_has_its_tool(stages: Stages) -> None:
+    """The server prefers the workers that have waited longest, which may all be older ones."""
+    queue = new_queue()
+    script: Proposals = [plan(step("c", "confirm", word="x"), step("a", "shout", "c", word="hi")), DONE]
+    async with stages([confirm, shout], script, queue=queue) as newer:
+        handle = await newer.start(Task(text="a task", on_escalation="wait"))
+        await until(handle, lambda now: bool(now.open_requests))
+    async with known(stages, queue, shout), stages([confirm], script, queue=queue):
+        await approve(handle)
+        await until(handle, lambda now: sum(fault.code == "missing_tool" for fault in now.faults) > 2)
+    async with stages([confirm, shout], script, queue=queue):
+        ended = await outcome(handle)
+    waits = [one.seconds for one in await timers(handle) if one.summary.startswith("a waits: missing_tool")]
+
+    assert (ended.status, set(waits)) == (TaskStatus.COMPLETED, {1.0})
+
+
+async def forget(folder: Path) -> None:
+    """Make all workers of a store gone for long."""
+    engine = await open_store(await make_store(folder))
+    await write(engine, lambda tx: tx.execute(update(CATALOGUES).values(until=CATALOGUES.c.until - 3600)))
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+async def test_a_kind_of_workers_that_are_gone_is_refused_at_once(stages: Stages, is_gone: bool) -> None:
+    """What a tool that was removed is called holds up no plan of a task that never had it.
+
+    Workers of another queue on the same store take no step of this task either.
+    """
+    queue = new_queue()
+    async with known(stages, queue if is_gone else "another queue", echo, shout):
+        if is_gone:
+            await forget(stages.folder)
+        async with stages([echo], Recording(SHOUTS, DONE), queue=queue) as stage:
+            ended = await stage.run()
+
+    assert (ended.status, len(ended.rejections), ended.own_faults) == (TaskStatus.COMPLETED, 1, ())
+
+
+async def test_a_mistake_that_no_worker_can_mend_goes_back_at_once(stages: Stages) -> None:
+    """Beside a kind of another worker, only the mistake is named; and arguments that no version takes are one."""
+    queue = new_queue()
+    planner = Scripts(
+        {
+            "kind": [plan(step("a", "shout"), step("b", "no_such_kind")), DONE],
+            "argument": [plan(step("o", "order", article="lamp", colour="red")), DONE],
+        }
+    )
+    async with (
+        known(stages, queue, echo, shout, ordering(PricedOrder)),
+        stages([echo, ordering(Order)], planner, queue=queue) as stage,
+    ):
+        ended = [await stage.run(text) for text in ("kind", "argument")]
+
+    assert [(one.status, one.own_faults) for one in ended] == [(TaskStatus.COMPLETED, ())] * 2
+    assert planner.told["kind"][1].rejected[0].step == "b"
+    assert "has no argument 'colour'" in planner.told["argument"][1].rejected[0].text
+
+
+async def test_a_person_is_asked_when_no_worker_comes(stages: Stages) -> None:
+    """After the patience, for `missing_tool`; `retry` goes on as soon as there is a worker. No attempt is used up."""
+    queue = new_queue()
+    async with known(stages, queue, echo, shout):
+        async with stages([echo], [SHOUTS, DONE], queue=queue, patience=2) as older:
+            handle = await older.start(Task(text="a task", on_escalation="wait"))
+            alone = await older.run()
+            asked = await until(handle, lambda now: bool(now.open_requests))
+        async with stages([echo, shout], [SHOUTS, DONE], queue=queue):
+            await handle.execute_update("retry")
             ended = await outcome(handle)
 
-    assert ended.status is TaskStatus.COMPLETED
-    assert ended.steps[0].result == {"said": '{"article": "lamp", "currency": "EUR"}'}
-
-
-async def test_arguments_that_no_version_takes_are_refused_at_once(client: Client, tmp_path: Path) -> None:
-    """Two versions of a tool on one queue hold up no planner's mistake."""
-    queue = new_queue()
-    planner = Recording(plan(step("o", "order", article="lamp", colour="red")), DONE)
-    async with (
-        known(client, tmp_path, queue, ordering(PricedOrder)),
-        staged(client, tmp_path, [ordering(Order)], planner, queue=queue) as stage,
-    ):
-        ended = await stage.run()
-
-    assert (ended.status, ended.own_faults) == (TaskStatus.COMPLETED, ())
-    assert "has no argument 'colour'" in planner.told[1].rejected[0].text
+    assert (alone.status, alone.code) == (TaskStatus.ESCALATED, "missing_tool")
+    assert alone.reason.startswith("The planner: This worker cannot check it (step 'a': there is no kind")
+    assert (asked.open_requests[0].code, ended.status) == ("missing_tool", TaskStatus.COMPLETED)
 
 
 def shouting(heard: ReceivedRequest) -> Response:
@@ -278,15 +232,15 @@ def shouting(heard: ReceivedRequest) -> Response:
     return proposes(planned("a", "shout", word="hi")) if heard.turn < 1 else finishes("HI")
 
 
-async def test_a_reply_of_a_model_is_not_paid_twice_for_that(client: Client, tmp_path: Path) -> None:
+async def test_a_reply_of_a_model_is_not_paid_twice_for_that(stages: Stages) -> None:
     """It is recorded before it is left to another worker, which takes it from the store."""
     queue = new_queue()
-    async with known(client, tmp_path, queue, echo, shout), planning("anthropic", shouting, shouting) as (api, model):
-        async with staged(client, tmp_path, [echo], model, queue=queue) as older:
+    async with known(stages, queue, echo, shout), planning("anthropic", shouting, shouting) as (api, model):
+        async with stages([echo], model, queue=queue) as older:
             handle = await older.start("shout")
             await waited(handle)
         replies = len(api.bodies)
-        async with staged(client, tmp_path, [echo, shout], model, queue=queue):
+        async with stages([echo, shout], model, queue=queue):
             ended = await outcome(handle)
 
     assert (replies, len(api.bodies), ended.spent.model_calls) == (1, 2, 2)
@@ -299,8 +253,6 @@ from replan import tool
 
 
 class Word(BaseModel):
-    """A word."""
-
     word: str
 
 

@@ -36,14 +36,10 @@ LATER = timedelta(days=1)
 
 
 class Size(BaseModel):
-    """A size."""
-
     size: int
 
 
 class Words(BaseModel):
-    """A text."""
-
     words: str
 
 

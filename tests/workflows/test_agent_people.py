@@ -1,23 +1,21 @@
 """Tasks that wait for a person: what they ask, which answers they take, and how they go on."""
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import date
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
-from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from activities.offline.planner import OfflinePlanner
 from replan import Key, NeedsPerson, Refused, Tool, tool
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import Handle, kinds, until
-from tests.workflows.props import Recording, Said, Word, echo
-from workflows.account.outcome import Outcome
+from tests.workflows.props import Recording, Said, Stages, Word, echo, played
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import REQUEST_MEMO
@@ -45,8 +43,6 @@ def closed_door() -> None:
 
 
 class Receipt(BaseModel):
-    """What a charge returns."""
-
     id: int
 
 
@@ -89,6 +85,16 @@ async def answer(handle: Handle, choice: str, **given: Any) -> str:
     return said
 
 
+@asynccontextmanager
+async def asking(
+    stages: Stages, tools: Sequence[Tool[..., Any]], planner: Any, task: Task | None = None, number: int = 1
+) -> AsyncIterator[tuple[Handle, HumanRequest]]:
+    """A task that waits for a person, while its worker runs, and its request with this number."""
+    async with stages(tools, planner) as stage:
+        handle = await stage.start(task or waiting())
+        yield handle, await asked(handle, number)
+
+
 async def refusal(handle: Handle, choice: str, *args: Any) -> str:
     """Why an answer is not accepted."""
     with pytest.raises(WorkflowUpdateFailedError) as raised:
@@ -97,11 +103,9 @@ async def refusal(handle: Handle, choice: str, *args: Any) -> str:
     return raised.value.cause.message
 
 
-async def test_a_mended_cause_goes_on_with_the_same_step(client: Client, tmp_path: Path) -> None:
+async def test_a_mended_cause_goes_on_with_the_same_step(stages: Stages) -> None:
     """Two attempts of that step with one key, one of every other, and the history says who answered."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        handle = await stage.start(waiting())
-        request = await asked(handle)
+    async with asking(stages, TOOLS, PAY) as (handle, request):
         seen = await handle.describe()
         DOOR.is_open = True
         said = await answer(handle, "retry", by="ann")
@@ -122,9 +126,9 @@ async def test_a_mended_cause_goes_on_with_the_same_step(client: Client, tmp_pat
 
 
 @pytest.mark.full
-async def test_a_task_that_is_to_stop_asks_nobody(client: Client, tmp_path: Path) -> None:
+async def test_a_task_that_is_to_stop_asks_nobody(stages: Stages) -> None:
     """Also if its running call fails with what a person could mend, after the cancel."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("late", "refuse_late", word="b")), DONE]) as stage:
+    async with stages(TOOLS, [plan(step("late", "refuse_late", word="b")), DONE]) as stage:
         handle = await stage.start(waiting())
         while not DOOR.calls:
             await asyncio.sleep(0.02)
@@ -136,10 +140,10 @@ async def test_a_task_that_is_to_stop_asks_nobody(client: Client, tmp_path: Path
 
 
 @pytest.mark.full
-async def test_other_branches_go_on_while_one_waits(client: Client, tmp_path: Path) -> None:
+async def test_other_branches_go_on_while_one_waits(stages: Stages) -> None:
     """Only what needs the waiting step waits with it."""
     steps = [step("paid", "charge", word="b"), step("other", "echo", word="c"), step("more", "echo", "other", word="d")]
-    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as stage:
+    async with stages(TOOLS, [plan(*steps), DONE]) as stage:
         handle = await stage.start(waiting())
         progress = await until(
             handle, lambda now: bool(now.open_requests) and len(now.with_status(StepStatus.COMPLETED)) == 2
@@ -151,39 +155,21 @@ async def test_other_branches_go_on_while_one_waits(client: Client, tmp_path: Pa
     assert (progress.status, ended.status) == (TaskStatus.WAITING, TaskStatus.COMPLETED)
 
 
-async def test_a_person_asks_for_a_new_plan_with_a_hint(client: Client, tmp_path: Path) -> None:
+async def test_a_person_asks_for_a_new_plan_with_a_hint(stages: Stages) -> None:
     """It counts as a replan, and the planner is told what was said."""
-    said = list[tuple[str, ...]]()
-
-    class Asked(BaseModel):
-        name: str = "asked"
-
-        async def propose(self, situation: Any, kinds: Mapping[str, Any]) -> Any:
-            said.append(tuple(word.text for word in situation.words))
-            if not situation.faults:
-                return plan(step("paid", "charge", word="b"))
-            return (
-                DONE
-                if any(one.step.id == "other" for one in situation.records)
-                else plan(step("other", "echo", word="c"))
-            )
-
-    async with staged(client, tmp_path, TOOLS, Asked()) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
+    planner = Recording(plan(step("paid", "charge", word="b")), plan(step("other", "echo", word="c")), DONE)
+    async with asking(stages, TOOLS, planner) as (handle, _):
         await answer(handle, "replan", hint="Pay by invoice.")
         ended = await outcome(handle)
 
     assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 1)
-    assert said[:2] == [(), ("Pay by invoice.",)]
+    assert [[word.text for word in told.words] for told in planner.told][:2] == [[], ["Pay by invoice."]]
     assert [fault.decision for fault in ended.faults] == ["replan"]
 
 
-async def test_a_person_provides_the_result(client: Client, tmp_path: Path) -> None:
+async def test_a_person_provides_the_result(stages: Stages) -> None:
     """It is checked as the tool's own would be; the tool is not called again."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
+    async with asking(stages, TOOLS, PAY) as (handle, _):
         wrong = await refusal(handle, "provide", {"result": {"id": "none"}})
         request = await asked(handle, 2)
         await answer(handle, "provide", result={"id": 9})
@@ -194,18 +180,14 @@ async def test_a_person_provides_the_result(client: Client, tmp_path: Path) -> N
     assert (ended.status, ended.steps[1].result, len(DOOR.calls)) == (TaskStatus.COMPLETED, {"id": 9}, 1)
 
 
-async def test_a_step_that_nothing_needs_is_skipped(client: Client, tmp_path: Path) -> None:
+async def test_a_step_that_nothing_needs_is_skipped(stages: Stages) -> None:
     """One that others need is not."""
     steps = [step("paid", "charge", word="b"), step("after", "echo", "paid", word="c")]
-    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
+    async with asking(stages, TOOLS, [plan(*steps), DONE]) as (handle, _):
         needed = await refusal(handle, "skip")
         await answer(handle, "abort", reason="enough")
         ended = await outcome(handle)
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
+    async with asking(stages, TOOLS, PAY) as (handle, _):
         await answer(handle, "skip")
         skipped = await outcome(handle)
 
@@ -214,41 +196,27 @@ async def test_a_step_that_nothing_needs_is_skipped(client: Client, tmp_path: Pa
     assert (skipped.status, skipped.steps[1].status) == (TaskStatus.COMPLETED, StepStatus.SKIPPED)
 
 
-async def test_a_question_goes_back_into_the_conversation(client: Client, tmp_path: Path) -> None:
-    """A reply that is none of the options is rejected, where only these are allowed."""
-    question = Question(text="Which slot?", options=("14:30", "15:00"), free_text=False)
-    async with staged(client, tmp_path, TOOLS, [question, Answer(result="booked")]) as stage:
-        handle = await stage.start(waiting())
-        request = await asked(handle)
-        other = await refusal(handle, "reply", {"text": "16:00"})
-        await answer(handle, "reply", text="15:00", by="ann")
-        ended = await outcome(handle)
+async def test_a_question_goes_back_into_the_conversation(stages: Stages) -> None:
+    """A reply that is none of the options is rejected, where only these are allowed; it names one in any capitals.
 
-    assert (request.kind, request.options, request.free_text) == ("question", ("14:30", "15:00"), False)
-    assert other == "The question takes one of '14:30', '15:00', and not '16:00'."
-    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "booked")
-
-
-@pytest.mark.full
-async def test_the_memo_has_the_options_of_the_question(client: Client, tmp_path: Path) -> None:
-    """For lists, and for programs that cannot ask the worker. A reply names an option in any capitals."""
-    question = Question(text="Which?", options=("Ada", "the team"), free_text=False)
-    planner = Recording(question, DONE)
-    async with staged(client, tmp_path, TOOLS, planner) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
+    The memo has the options: for lists, and for programs that cannot ask the worker.
+    """
+    planner = Recording(Question(text="Which?", options=("Ada", "the team"), free_text=False), Answer(result="booked"))
+    async with asking(stages, TOOLS, planner) as (handle, request):
         memo = await (await handle.describe()).memo_value(REQUEST_MEMO)
-        await answer(handle, "reply", text=" THE  Team ")
+        other = await refusal(handle, "reply", {"text": "Bob"})
+        await answer(handle, "reply", text=" THE  Team ", by="ann")
         ended = await outcome(handle)
 
+    assert (request.kind, request.options, request.free_text) == ("question", ("Ada", "the team"), False)
     assert (memo["options"], memo["free_text"]) == (["Ada", "the team"], False)
+    assert other == "The question takes one of 'Ada', 'the team', and not 'Bob'."
     assert [(one.text, one.is_option) for one in planner.told[1].words] == [("the team", True)]
-    assert (ended.status, [one.may_ask for one in planner.told]) == (TaskStatus.COMPLETED, [True, True])
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "booked")
+    assert [one.may_ask for one in planner.told] == [True, True]
 
 
 class Slot(BaseModel):
-    """A slot of the calendar."""
-
     day: date
     at: str
     name: str
@@ -264,11 +232,11 @@ async def book_slot(args: Slot) -> Slot:
 
 @pytest.mark.parametrize(("how", "at"), [("wait", "13:30"), pytest.param("end", "14:30", marks=pytest.mark.full)])
 async def test_without_a_model_the_user_chooses_between_equally_near_slots(
-    client: Client, tmp_path: Path, how: Literal["wait", "end"], at: str
+    stages: Stages, how: Literal["wait", "end"], at: str
 ) -> None:
     """Where the task waits; else the later one is taken. The same step goes on, in a plan that says why."""
     task = Task(text="book a slot for the team at 14:00", on_escalation=how)
-    async with staged(client, tmp_path, [book_slot], OfflinePlanner()) as stage:
+    async with stages([book_slot], OfflinePlanner()) as stage:
         handle = await stage.start(task)
         if how == "wait":
             request = await asked(handle)
@@ -285,7 +253,7 @@ async def test_without_a_model_the_user_chooses_between_equally_near_slots(
 
 
 @pytest.mark.full
-async def test_an_answer_to_no_open_request_is_rejected(client: Client, tmp_path: Path) -> None:
+async def test_an_answer_to_no_open_request_is_rejected(stages: Stages) -> None:
     """It names one that was answered, or none at all; or nothing is open. No event tells of it."""
 
     @tool.read(timeout=60)
@@ -295,9 +263,7 @@ async def test_an_answer_to_no_open_request_is_rejected(client: Client, tmp_path
         return Said(said="never")
 
     questions: Proposals = [Question(text="Which?"), Question(text="Which other?"), plan(step("a", "hang"))]
-    async with staged(client, tmp_path, [hang], questions) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
+    async with asking(stages, [hang], questions) as (handle, _):
         await answer(handle, "reply", text="this", by="ann")
         await asked(handle, 2)
         events = len((await handle.fetch_history()).events)
@@ -315,16 +281,13 @@ async def test_an_answer_to_no_open_request_is_rejected(client: Client, tmp_path
     assert (none, left) == ("The task asks nothing now.", 0)
 
 
-@tool.read
-async def no(args: Word) -> Said:
-    """Refuse."""
-    raise Refused("No.", code="conflict")
+no = played("no", Refused("No.", code="conflict"))
 
 
 @pytest.mark.parametrize(
     ("limit", "kind"), [("tool_calls", "echo"), pytest.param("replans", "no", marks=pytest.mark.full)]
 )
-async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, limit: str, kind: str) -> None:
+async def test_a_used_up_budget_is_a_question(stages: Stages, limit: str, kind: str) -> None:
     """An extension goes on where the task stopped."""
     given = {"tool_calls": 1} if limit == "tool_calls" else {"replans": 0}
 
@@ -335,9 +298,10 @@ async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, li
             ids = [one.step.id for one in situation.records]
             return DONE if "b" in ids else plan(step("b", "echo", word="b") if ids else step("a", kind, word="a"))
 
-    async with staged(client, tmp_path, [*TOOLS, no], OneByOne()) as stage:
-        handle = await stage.start(waiting(limits=Limits(**{"replans": 2, **given})))
-        request = await asked(handle)
+    async with asking(stages, [*TOOLS, no], OneByOne(), waiting(limits=Limits(**{"replans": 2, **given}))) as (
+        handle,
+        request,
+    ):
         nothing = await refusal(handle, "extend", {})
         await answer(handle, "extend", **{limit: 2}, by="ann")
         ended = await outcome(handle)
@@ -347,23 +311,22 @@ async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, li
     assert (ended.status, [one.extended for one in ended.extensions]) == (TaskStatus.COMPLETED, [{limit: 2}])
 
 
-async def test_nobody_answers(client: Client, tmp_path: Path) -> None:
-    """The task ends as escalated, and the reason says what was asked."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        ended = await stage.run(waiting(answer_within=1))
+async def test_nobody_answers(stages: Stages) -> None:
+    """The task ends as escalated, and the reason says what was asked. Without `wait`, nothing is asked.
 
-    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "unanswered")
-    assert ended.reason.startswith("paid: The key was revoked: make a new one. Nobody has answered since ")
-    assert [one.closed for one in ended.requests] == ["unanswered"]
+    A cancel ends the wait, and closes the request.
+    """
+    async with stages(TOOLS, PAY) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        await handle.cancel()
+        late, ended, cancelled = await asyncio.gather(stage.run(waiting(answer_within=1)), stage.run(), outcome(handle))
 
-
-@pytest.mark.full
-async def test_a_task_that_does_not_wait_ends_as_before(client: Client, tmp_path: Path) -> None:
-    """Without `wait`, nothing is asked."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        ended = await stage.run()
-
+    assert (late.status, late.code) == (TaskStatus.ESCALATED, "unanswered")
+    assert late.reason.startswith("paid: The key was revoked: make a new one. Nobody has answered since ")
+    assert [one.closed for one in late.requests] == ["unanswered"]
     assert (ended.status, ended.code, ended.requests) == (TaskStatus.ESCALATED, "unauthorized", ())
+    assert (cancelled.status, cancelled.requests[0].closed) == (TaskStatus.CANCELLED, "ended")
 
 
 WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
@@ -382,11 +345,9 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
 }
 
 
-async def test_what_is_not_accepted_leaves_no_trace(client: Client, tmp_path: Path) -> None:
+async def test_what_is_not_accepted_leaves_no_trace(stages: Stages) -> None:
     """No event, and the request stays open."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
+    async with asking(stages, TOOLS, PAY) as (handle, _):
         before = len([event async for event in handle.fetch_history_events()])
         for choice, given, says in WRONG.values():
             assert (await refusal(handle, choice, *given)).startswith(says), choice
@@ -398,11 +359,9 @@ async def test_what_is_not_accepted_leaves_no_trace(client: Client, tmp_path: Pa
     assert late.code == "aborted"
 
 
-async def test_of_two_answers_one_wins(client: Client, tmp_path: Path) -> None:
+async def test_of_two_answers_one_wins(stages: Stages) -> None:
     """The other is told who was first."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
+    async with asking(stages, TOOLS, PAY) as (handle, _):
         DOOR.is_open = True
         answers = [handle.execute_update("retry", {"by": name, "request": "r1"}) for name in ("ann", "bob")]
         came = await asyncio.gather(*answers, return_exceptions=True)
@@ -414,7 +373,7 @@ async def test_of_two_answers_one_wins(client: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-async def test_an_aborted_task_is_undone_on_request(client: Client, tmp_path: Path) -> None:
+async def test_an_aborted_task_is_undone_on_request(stages: Stages) -> None:
     """And other open requests are closed with it."""
 
     @tool.idempotent
@@ -432,23 +391,10 @@ async def test_an_aborted_task_is_undone_on_request(client: Client, tmp_path: Pa
         step("one", "charge", "given", word="b"),
         step("two", "charge", "given", word="c"),
     ]
-    async with staged(client, tmp_path, [*TOOLS, back, give], [plan(*steps), DONE]) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle, 2)
+    async with asking(stages, [*TOOLS, back, give], [plan(*steps), DONE], number=2) as (handle, _):
         await answer(handle, "abort", request="r1", undo=True)
         ended = await outcome(handle)
 
     assert (ended.code, ended.steps[0].status) == ("aborted", StepStatus.UNDONE)
     assert [one.closed for one in ended.requests] == ["", "ended"]
     assert "back" in await kinds(handle)
-
-
-async def test_a_cancel_ends_the_wait(client: Client, tmp_path: Path) -> None:
-    """The request is closed."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
-        await handle.cancel()
-        ended: Outcome = await outcome(handle)
-
-    assert (ended.status, ended.requests[0].closed) == (TaskStatus.CANCELLED, "ended")

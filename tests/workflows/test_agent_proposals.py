@@ -3,18 +3,15 @@
 import asyncio
 import gc
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, JsonValue
-from temporalio.client import Client
 
 from activities.toolbox.declare.kind import Kind
 from replan import Busy, NeedsPerson, Refused, Unreachable, tool
-from tests.gate import sampled
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.workflows.history import Timer, calls, kinds, timers, until
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.harness import DONE, Proposals, outcome, plan, step
+from tests.workflows.history import Timer, calls, timers, until
+from tests.workflows.props import Recording, Said, Scripts, Stages, echo, played
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.limits.budget import Limits
@@ -27,8 +24,6 @@ for _ in range(25):
 
 
 class Meeting(BaseModel):
-    """Arguments that can be wrong in several ways."""
-
     who: str
     minutes: int
 
@@ -57,150 +52,136 @@ BAD_PLANS: dict[str, tuple[list[Step], Sequence[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("steps", "says"), sampled(BAD_PLANS, "too many steps", "two mistakes"))
-async def test_a_hand_written_plan_that_cannot_be_run_is_refused_with_the_reason(
-    client: Client, tmp_path: Path, steps: list[Step], says: Sequence[str]
-) -> None:
+async def test_a_hand_written_plan_that_cannot_be_run_is_refused_with_the_reason(stages: Stages) -> None:
     """Its mistakes are bad usage: nothing is sent back or scheduled, and the reason says what to mend."""
-    planner = Recording(DONE)
-    async with staged(client, tmp_path, [echo, meet], planner) as stage:
-        handle = await stage.start(Task(text="by hand", plan=tuple(steps)))
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+    tasks = [Task(text=name, plan=tuple(steps)) for name, (steps, _) in BAD_PLANS.items()]
+    planner = Scripts(dict.fromkeys(BAD_PLANS, (DONE,)))
+    ended = await stages.each([echo, meet], planner, *tasks)
 
-    assert (ended.status, ended.code, scheduled) == (TaskStatus.FAILED, "plan_refused", ["catalogue"])
-    assert [part for part in says if part not in ended.reason] == []
-
-
-async def test_a_hand_written_plan_runs_and_then_the_planner_is_asked(client: Client, tmp_path: Path) -> None:
-    """It is the first proposal, and what comes after it is the planner's."""
-    planner = Recording(Answer(result="not asked for the first"), Answer(result="the end"))
-    async with staged(client, tmp_path, [echo], planner) as stage:
-        ended = await stage.run(Task(text="by hand", plan=(step("a", "echo", word="x"),)))
-
-    assert (ended.status, ended.result, [one.id for one in ended.steps]) == (TaskStatus.COMPLETED, "the end", ["a"])
-    assert [one.turn for one in planner.told] == [2]
+    assert {(one.status, one.code, one.spent.tool_calls) for one in ended.values()} == {
+        (TaskStatus.FAILED, "plan_refused", 0)
+    }
+    missing = {name: [part for part in says if part not in ended[name].reason] for name, (_, says) in BAD_PLANS.items()}
+    assert {name: parts for name, parts in missing.items() if parts} == {} and planner.told == {}
 
 
-@pytest.mark.full
-async def test_a_refusal_within_a_hand_written_plan_is_replanned_by_the_planner(client: Client, tmp_path: Path) -> None:
-    """The world may refuse any plan; only mistakes of the plan itself are bad usage."""
+async def test_a_hand_written_plan_runs_and_then_the_planner_is_asked(stages: Stages) -> None:
+    """It is the first proposal, and what comes after it is the planner's: also after a refusal of the world.
 
-    @tool.read
-    async def refuse(args: Word) -> Said:
-        """Be refused."""
-        raise Refused("No.")
+    A task of its plan alone asks no planner when it is done: the results are the result. A refusal is its end.
+    """
+    refuse = played("refuse", Refused("It is taken.", code="conflict"))
+    one, no = (step("a", "echo", word="hi"),), (step("a", "refuse"),)
+    tasks = [
+        Task(text="by hand", plan=one),
+        Task(text="refused", plan=no),
+        Task(text="alone", plan=one, plan_only=True),
+        Task(text="alone and refused", plan=no, plan_only=True, limits=Limits(replans=0)),
+    ]
+    more = plan(step("more", "echo"))
+    planner = Scripts(
+        {
+            "by hand": [Answer(result="not asked for the first"), Answer(result="the end")],
+            "refused": [DONE, plan(step("b", "echo", word="instead")), DONE],
+            **dict.fromkeys(("alone", "alone and refused"), (more,)),
+        }
+    )
+    ended = await stages.each([echo, refuse], planner, *tasks)
 
-    script: Proposals = [DONE, plan(step("b", "echo", word="instead")), DONE]
-    async with staged(client, tmp_path, [refuse, echo], script) as stage:
-        ended = await stage.run(Task(text="by hand", plan=(step("a", "refuse"),)))
+    assert [(task.status, task.code, task.result, [one.id for one in task.steps]) for task in ended.values()] == [
+        (TaskStatus.COMPLETED, None, "the end", ["a"]),
+        (TaskStatus.COMPLETED, None, "done", ["a", "b"]),
+        (TaskStatus.COMPLETED, None, {"a": {"said": "hi"}}, ["a"]),
+        (TaskStatus.FAILED, "conflict", None, ["a"]),
+    ]
+    assert {text: [one.turn for one in told] for text, told in planner.told.items()} == {
+        "by hand": [2],
+        "refused": [2, 3],
+    }
+    assert (ended["refused"].replans, ended["alone and refused"].reason) == (1, "a: It is taken.")
 
-    assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 1)
-    assert [(one.id, one.status) for one in ended.steps] == [("a", StepStatus.FAILED), ("b", StepStatus.COMPLETED)]
 
-
-async def test_a_proposal_that_cannot_be_run_goes_back_with_the_reasons(client: Client, tmp_path: Path) -> None:
+async def test_a_proposal_that_cannot_be_run_goes_back_with_the_reasons(stages: Stages) -> None:
     """The planner is told and may mend it; nothing of the bad proposal was scheduled or kept."""
     planner = Recording(plan(step("a", "ecco")), plan(step("a", "echo", "b"), step("b", "echo", "a")), DONE)
-    async with staged(client, tmp_path, [echo], planner) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        scheduled = await calls(handle)
+    ended, handle = await stages.ended([echo], planner)
 
     assert [[(one.step, one.text) for one in told.rejected] for told in planner.told] == [
         [],
         [("a", "step 'a': there is no kind 'ecco': did you mean echo?")],
         [("", "steps need each other in a circle: a -> b -> a: remove one of these needs")],
     ]
-    assert [(one.kind, one.id) for one in scheduled[1:]] == [("plan", "plan:1"), ("plan", "plan:2"), ("plan", "plan:3")]
+    assert [(one.kind, one.id) for one in (await calls(handle))[1:]] == [("plan", f"plan:{n}") for n in (1, 2, 3)]
     assert (ended.status, ended.steps, ended.revisions, ended.replans) == (TaskStatus.COMPLETED, (), (), 0)
 
 
-async def test_after_two_corrections_a_person_is_asked(client: Client, tmp_path: Path) -> None:
-    """Three proposals that cannot be run: the third one's reasons are in the task's."""
-    bad = [plan(step("a", "ecco", word=str(number))) for number in range(3)]
-    async with staged(client, tmp_path, [echo], [*bad, DONE]) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+async def test_after_two_corrections_a_person_is_asked(stages: Stages) -> None:
+    """Three proposals that cannot be run: the third one's reasons are in the task's. They are counted for each alone.
 
-    assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "proposals_rejected")
-    assert ended.reason == (
-        "The planner made 3 proposals that cannot be run; the last: "
-        "step 'a': there is no kind 'ecco': did you mean echo?"
-    )
-    assert scheduled == ["catalogue", "plan", "plan", "plan"]
-
-
-@pytest.mark.full
-async def test_the_corrections_are_counted_for_each_proposal_alone(client: Client, tmp_path: Path) -> None:
-    """A planner that mends its proposals within two tries may go on for ever."""
+    A planner that mends its proposals within two tries may go on for ever.
+    """
     bad = plan(step("z", "ecco"))
-    script: Proposals = [bad, bad, plan(step("a", "echo")), bad, bad, plan(step("b", "echo")), bad, bad, DONE]
-    async with staged(client, tmp_path, [echo], script) as stage:
-        ended = await stage.run()
+    mended: Proposals = [bad, bad, plan(step("a", "echo")), bad, bad, plan(step("b", "echo")), bad, bad, DONE]
+    ended = await stages.each([echo], {"three": [bad, bad, bad, DONE], "two at a time": mended})
 
-    assert (ended.status, [one.id for one in ended.steps]) == (TaskStatus.COMPLETED, ["a", "b"])
-
-
-async def test_a_new_plan_may_not_use_an_id_again_that_has_run(client: Client, tmp_path: Path) -> None:
-    """Step ids are unique in the task over all revisions: they make the idempotency keys."""
-    planner = Recording(plan(step("a", "echo")), plan(step("a", "echo", word="again")), DONE)
-    async with staged(client, tmp_path, [echo], planner) as stage:
-        await stage.run()
-
-    assert [one.text for one in planner.told[2].rejected] == [
-        "step id 'a' belongs to an earlier step of this task: choose another, e.g. 'a-2'"
-    ]
+    assert (ended["three"].status, ended["three"].code) == (TaskStatus.ESCALATED, "proposals_rejected")
+    assert ended["three"].reason == (
+        "The planner made 3 proposals that cannot be run; the last: "
+        "step 'z': there is no kind 'ecco': did you mean echo?"
+    )
+    assert ended["three"].spent.tool_calls == 0
+    assert [one.id for one in ended["two at a time"].steps] == ["a", "b"]
 
 
-@pytest.mark.full
-async def test_a_reference_to_nothing_in_a_finished_result_goes_back(client: Client, tmp_path: Path) -> None:
-    """What can be checked before scheduling is, with what is there instead."""
-    planner = Recording(plan(step("a", "echo")), plan(step("b", "echo", word={"$from": "a", "path": "text"})), DONE)
-    async with staged(client, tmp_path, [echo], planner) as stage:
-        await stage.run()
+LATER = {
+    "an id that has run": (
+        plan(step("a", "echo", word="again")),
+        "step id 'a' belongs to an earlier step of this task: choose another, e.g. 'a-2'",
+    ),
+    "nothing in a finished result": (
+        plan(step("b", "echo", word={"$from": "a", "path": "text"})),
+        "step 'b': the result of 'a' has nothing at 'text': it has ['said']",
+    ),
+}
 
-    assert [one.text for one in planner.told[2].rejected] == [
-        "step 'b': the result of 'a' has nothing at 'text': it has ['said']"
-    ]
 
+async def test_what_can_be_checked_before_scheduling_is(stages: Stages) -> None:
+    """With what is there instead. Step ids are unique over all revisions: they make the idempotency keys.
 
-async def test_a_reference_that_turns_out_to_lead_nowhere_is_a_refusal(client: Client, tmp_path: Path) -> None:
-    """When the result comes only while the plan runs, its shape is the world's answer: a new plan, no attempt."""
-    steps = plan(step("a", "echo"), step("b", "echo", word={"$from": "a", "path": "text"}))
-    async with staged(client, tmp_path, [echo], [steps, DONE]) as stage:
-        ended = await stage.run()
+    When the result comes only while the plan runs, its shape is the world's answer: a new plan, no attempt.
+    """
+    planner = Scripts(
+        {
+            **{name: [plan(step("a", "echo")), bad, DONE] for name, (bad, _) in LATER.items()},
+            "late": [plan(step("a", "echo"), step("b", "echo", word={"$from": "a", "path": "text"})), DONE],
+        }
+    )
+    late = (await stages.each([echo], planner))["late"]
 
-    assert [(one.step_id, one.code, one.attempt, one.decision) for one in ended.faults] == [
+    assert {name: [one.text for one in planner.told[name][2].rejected] for name in LATER} == {
+        name: [says] for name, (_, says) in LATER.items()
+    }
+    assert [(one.step_id, one.code, one.attempt, one.decision) for one in late.faults] == [
         ("b", "invalid_input", 0, "replan")
     ]
-    assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 1)
+    assert (late.status, late.replans) == (TaskStatus.COMPLETED, 1)
 
 
-@pytest.mark.parametrize(
-    ("proposal", "status", "code", "reason", "question"),
-    [
-        (Question(text="Which Ada?"), TaskStatus.ESCALATED, "question", "The planner asks: Which Ada?", "Which Ada?"),
-        (GiveUp(reason="There is no such person."), TaskStatus.FAILED, "gave_up", "There is no such person.", None),
-        pytest.param(Answer(result={"x": None}), TaskStatus.COMPLETED, None, "", None, marks=pytest.mark.full),
-    ],
-)
-async def test_a_planner_may_answer_ask_or_give_up(
-    client: Client,
-    tmp_path: Path,
-    proposal: Answer | Question | GiveUp,
-    status: TaskStatus,
-    code: str | None,
-    reason: str,
-    question: str | None,
-) -> None:
+async def test_a_planner_may_answer_ask_or_give_up(stages: Stages) -> None:
     """Not every proposal is a plan; what was finished before is kept."""
-    async with staged(client, tmp_path, [echo], [plan(step("a", "echo")), proposal]) as stage:
-        ended = await stage.run()
+    proposals: dict[str, Answer | Question | GiveUp] = {
+        "ask": Question(text="Which Ada?"),
+        "give up": GiveUp(reason="There is no such person."),
+        "answer": Answer(result={"x": None}),
+    }
+    ended = await stages.each([echo], {name: [plan(step("a", "echo")), one] for name, one in proposals.items()})
 
-    assert (ended.status, ended.code, ended.reason, ended.question) == (status, code, reason, question)
-    assert [one.status for one in ended.steps] == [StepStatus.COMPLETED]
+    assert [(one.status, one.code, one.reason, one.question) for one in ended.values()] == [
+        (TaskStatus.ESCALATED, "question", "The planner asks: Which Ada?", "Which Ada?"),
+        (TaskStatus.FAILED, "gave_up", "There is no such person.", None),
+        (TaskStatus.COMPLETED, None, "", None),
+    ]
+    assert {tuple(step.status for step in one.steps) for one in ended.values()} == {(StepStatus.COMPLETED,)}
 
 
 class AttemptFailure:
@@ -224,23 +205,22 @@ class AttemptFailure:
         return DONE
 
 
-async def test_a_planner_that_cannot_be_reached_for_a_moment_is_asked_again(client: Client, tmp_path: Path) -> None:
+async def test_a_planner_that_cannot_be_reached_for_a_moment_is_asked_again(stages: Stages) -> None:
     """A model's hiccup is a transient fault like any other."""
-    async with staged(client, tmp_path, [echo], AttemptFailure(Unreachable("Cut."), Busy("Busy."))) as stage:
-        ended = await stage.run()
+    ended = await stages.run([echo], AttemptFailure(Unreachable("Cut."), Busy("Busy.")))
 
     assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "done")
 
 
 @pytest.mark.full
-async def test_a_planner_that_stays_away_is_waited_for(client: Client, tmp_path: Path) -> None:
+async def test_a_planner_that_stays_away_is_waited_for(stages: Stages) -> None:
     """After its eight attempts the workflow asks once more after each wait, by any worker, until the outage ends."""
     planner = AttemptFailure(*(Unreachable("Cut.") for _ in range(8)))
-    async with staged(client, tmp_path, [echo], planner, jitter=lambda: 0.01) as stage:
+    async with stages([echo], planner, jitter=lambda: 0.01) as stage:
         handle = await stage.start()
         waiting = (await until(handle, lambda progress: progress.waiting is not None)).waiting
     gc.collect()  # what the evicted workflow still runs as it goes would fail outside of its loop
-    async with staged(client, tmp_path, [echo], planner, queue=stage.queue):
+    async with stages([echo], planner, queue=stage.queue):
         ended = await outcome(handle)
     scheduled = await calls(handle)
 
@@ -269,19 +249,18 @@ async def test_a_planner_that_stays_away_is_waited_for(client: Client, tmp_path:
     ],
 )
 async def test_a_planner_that_fails_for_good_goes_to_a_person(
-    client: Client, tmp_path: Path, error: Exception, code: str, reason: str
+    stages: Stages, error: Exception, code: str, reason: str
 ) -> None:
     """There is nobody else who could plan."""
-    async with staged(client, tmp_path, [echo], AttemptFailure(error)) as stage:
-        ended = await stage.run()
+    ended = await stages.run([echo], AttemptFailure(error))
 
     assert (ended.status, ended.code, ended.reason) == (TaskStatus.ESCALATED, code, reason)
 
 
 @pytest.mark.full
-async def test_a_planner_that_wants_a_long_pause_gets_it_on_a_named_timer(client: Client, tmp_path: Path) -> None:
+async def test_a_planner_that_wants_a_long_pause_gets_it_on_a_named_timer(stages: Stages) -> None:
     """A rate limit of a model is waited for by the workflow too."""
-    async with staged(client, tmp_path, [echo], AttemptFailure(Busy("Later.", retry_after=600))) as stage:
+    async with stages([echo], AttemptFailure(Busy("Later.", retry_after=600))) as stage:
         handle = await stage.start()
         async with asyncio.timeout(20):
             while not (started := await timers(handle)):
@@ -291,29 +270,3 @@ async def test_a_planner_that_wants_a_long_pause_gets_it_on_a_named_timer(client
 
     assert started == [Timer(seconds=600, summary="plan waits: busy, then again")]
     assert ended.status is TaskStatus.CANCELLED
-
-
-async def test_a_task_of_its_plan_alone_asks_no_planner_when_it_is_done(client: Client, tmp_path: Path) -> None:
-    """One step that a person calls stays one step: the results are the result, and nothing more is proposed."""
-    task = Task(text="one step", plan=(step("a", "echo", word="hi"),), plan_only=True)
-    async with staged(client, tmp_path, [echo], [plan(step("more", "echo"))]) as stage:
-        ended = await stage.run(task)
-
-    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, {"a": {"said": "hi"}})
-
-
-@pytest.mark.full
-async def test_a_task_of_its_plan_alone_fails_with_the_refusal(client: Client, tmp_path: Path) -> None:
-    """Where no new plan is allowed, the refusal of the one step is how the task ends, and no planner is asked."""
-
-    @tool.read
-    async def refuse(args: Word) -> Said:
-        """Refuse."""
-        raise Refused("It is taken.", code="conflict")
-
-    task = Task(text="one step", plan=(step("a", "refuse"),), plan_only=True, limits=Limits(replans=0))
-    async with staged(client, tmp_path, [refuse], [plan(step("more", "refuse"))]) as stage:
-        ended = await stage.run(task)
-
-    assert (ended.status, ended.code, ended.reason) == (TaskStatus.FAILED, "conflict", "a: It is taken.")
-    assert len(ended.steps) == 1

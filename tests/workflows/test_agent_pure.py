@@ -13,23 +13,19 @@ from temporalio.client import Client
 from activities.boundary.boundary import MAX_LOCAL_RESULT
 from client.history.decoder import calls_in
 from replan import Refused, tool
-from tests.gate import sampled
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import events, until
+from tests.workflows.props import Stages
 from tests.workflows.test_agent_missing import outdated
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
 
 
 class Number(BaseModel):
-    """A number."""
-
     value: int = Field(ge=0)
 
 
 class Text(BaseModel):
-    """A text."""
-
     text: str
 
 
@@ -86,12 +82,10 @@ def scheduled(found: Sequence[HistoryEvent], kind: str) -> int:
     return sum(one.activity_task_scheduled_event_attributes.activity_type.name == kind for one in found)
 
 
-async def test_pure_steps_in_sequence_are_one_workflow_task(client: Client, tmp_path: Path) -> None:
+async def test_pure_steps_in_sequence_are_one_workflow_task(stages: Stages) -> None:
     """Each is one event, and none is scheduled; like every other step it costs a tool call, and has its result."""
-    async with staged(client, tmp_path, [double], chain("double", 20)) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        found = await events(handle)
+    ended, handle = await stages.ended([double], chain("double", 20))
+    found = await events(handle)
 
     tasks = recorded(found, "double")
     assert (len(tasks), len(set(tasks)), scheduled(found, "double")) == (20, 1, 0)
@@ -101,12 +95,11 @@ async def test_pure_steps_in_sequence_are_one_workflow_task(client: Client, tmp_
 
 
 @pytest.mark.full
-async def test_pure_and_other_steps_run_side_by_side(client: Client, tmp_path: Path) -> None:
+async def test_pure_and_other_steps_run_side_by_side(stages: Stages) -> None:
     """A step that needs both starts when both are completed."""
     both = step("c", "double", "b", value={"$from": "a", "path": "value"})
     script: Proposals = [plan(step("a", "double", value=1), step("b", "echo", value=1), both), DONE]
-    async with staged(client, tmp_path, [double, echo], script) as stage:
-        ended = await stage.run()
+    ended = await stages.run([double, echo], script)
 
     assert [one.result for one in ended.steps] == [{"value": 2}, {"value": 1}, {"value": 4}]
 
@@ -118,23 +111,20 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("kind", "expected"), sampled({kind: (kind, FAULTS[kind]) for kind in FAULTS}, "refuse"))
-async def test_a_fault_of_a_pure_step_is_a_fault_like_others(
-    client: Client, tmp_path: Path, kind: str, expected: tuple[str, str, TaskStatus]
-) -> None:
+async def test_a_fault_of_a_pure_step_is_a_fault_like_others(stages: Stages) -> None:
     """After one attempt a rejection leads to a new plan, and a bug to a person."""
-    script: Proposals = [plan(step("a", kind, value=1)), plan(step("b", "double", value=1)), DONE]
-    async with staged(client, tmp_path, [double, refuse, shrink, crash], script) as stage:
-        ended = await stage.run()
+    then = plan(step("b", "double", value=1))
+    ended = await stages.each(
+        [double, refuse, shrink, crash], {kind: [plan(step("a", kind, value=1)), then, DONE] for kind in FAULTS}
+    )
 
-    [fault] = ended.faults
-    assert (fault.code, fault.decision, ended.status) == expected
-    assert (ended.steps[0].attempts, fault.attempt) == (1, 1)
+    for kind, one in ended.items():
+        [fault] = one.faults
+        assert (fault.code, fault.decision, one.status) == FAULTS[kind]
+        assert (one.steps[0].attempts, fault.attempt) == (1, 1)
 
 
-async def test_a_pure_step_whose_worker_was_too_slow_is_repeated_as_an_ordinary_activity(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_pure_step_whose_worker_was_too_slow_is_repeated_as_an_ordinary_activity(stages: Stages) -> None:
     """It has retries, and can reach another worker; the step counts the attempts of this activity alone."""
     ended_waits = threading.Semaphore(0)
     ran = list[int]()
@@ -147,11 +137,9 @@ async def test_a_pure_step_whose_worker_was_too_slow_is_repeated_as_an_ordinary_
             ended_waits.acquire(timeout=60)
         return args
 
-    async with staged(client, tmp_path, [stall], [plan(step("a", "stall", value=1)), DONE]) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        found = await events(handle)
-        ended_waits.release(2)
+    ended, handle = await stages.ended([stall], [plan(step("a", "stall", value=1)), DONE])
+    found = await events(handle)
+    ended_waits.release(2)
 
     assert (len(recorded(found, "stall")), scheduled(found, "stall"), len(ran)) == (1, 1, 3)
     assert (ended.status, ended.steps[0].attempts, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 2, 2)
@@ -159,9 +147,7 @@ async def test_a_pure_step_whose_worker_was_too_slow_is_repeated_as_an_ordinary_
 
 
 @pytest.mark.full
-async def test_a_pure_step_that_always_waits_is_a_fault_and_no_stuck_workflow_task(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_pure_step_that_always_waits_is_a_fault_and_no_stuck_workflow_task(stages: Stages) -> None:
     """The task goes on with a new plan, and no later plan may use the kind."""
     opened = threading.Event()
 
@@ -172,11 +158,9 @@ async def test_a_pure_step_that_always_waits_is_a_fault_and_no_stuck_workflow_ta
         return args
 
     script: Proposals = [plan(step("a", "hang", value=1)), plan(step("b", "double", value=1)), DONE]
-    async with staged(client, tmp_path, [double, hang], script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        found = await events(handle)
-        opened.set()
+    ended, handle = await stages.ended([double, hang], script)
+    found = await events(handle)
+    opened.set()
 
     assert (len(recorded(found, "hang")), scheduled(found, "hang"), ended.status) == (1, 1, TaskStatus.COMPLETED)
     assert [(one.code, one.decision) for one in ended.faults] == [("timeout", "retry")] * 3 + [("timeout", "replan")]
@@ -184,21 +168,19 @@ async def test_a_pure_step_that_always_waits_is_a_fault_and_no_stuck_workflow_ta
 
 
 @pytest.mark.full
-async def test_a_result_above_the_limit_comes_from_an_ordinary_activity(client: Client, tmp_path: Path) -> None:
+async def test_a_result_above_the_limit_comes_from_an_ordinary_activity(stages: Stages) -> None:
     """The step completes all the same; it counts one attempt and one tool call."""
     script: Proposals = [plan(step("a", "lengthen", value=MAX_LOCAL_RESULT + 1)), DONE]
-    async with staged(client, tmp_path, [lengthen], script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        found = await events(handle)
+    ended, handle = await stages.ended([lengthen], script)
+    found = await events(handle)
 
-    assert (len(recorded(found, "lengthen")), scheduled(found, "lengthen"), ended.faults, ended.steps[0].attempts) == (
-        1,
-        1,
+    assert (len(recorded(found, "lengthen")), scheduled(found, "lengthen")) == (1, 1)
+    assert (ended.status, ended.faults, ended.steps[0].attempts, ended.spent.tool_calls) == (
+        TaskStatus.COMPLETED,
         (),
         1,
+        1,
     )
-    assert (ended.status, ended.spent.tool_calls) == (TaskStatus.COMPLETED, 1)
 
 
 @pytest.mark.full
@@ -215,8 +197,9 @@ async def test_a_worker_without_the_kind_leaves_the_step_to_others(client: Clien
     assert (ended.code, ended.steps[0].attempts) == ("missing_tool", 0)
 
 
-async def test_a_cancel_stops_between_pure_steps(client: Client, tmp_path: Path) -> None:
-    """The server passes it on when the workflow task ends, or asks for more time."""
+@pytest.mark.parametrize("deadline", [None, pytest.param(1, marks=pytest.mark.full)])
+async def test_a_cancel_stops_between_pure_steps(stages: Stages, deadline: float | None) -> None:
+    """The server passes it on when the workflow task ends, or asks for more time; so the timer of a deadline fires."""
     begun = threading.Event()
 
     @tool.pure
@@ -226,48 +209,29 @@ async def test_a_cancel_stops_between_pure_steps(client: Client, tmp_path: Path)
         threading.Event().wait(0.9)
         return args
 
-    async with staged(client, tmp_path, [slow], chain("slow", 30)) as stage:
-        handle = await stage.start()
+    async with stages([slow], chain("slow", 30)) as stage:
+        handle = await stage.start(deadline=deadline)
         await asyncio.to_thread(begun.wait)
-        await handle.cancel()
-        async with asyncio.timeout(20):
+        if deadline is None:
+            await handle.cancel()
+        async with asyncio.timeout(25):
             ended = await outcome(handle)
 
     statuses = [one.status for one in ended.steps]
-    assert (ended.status, StepStatus.COMPLETED in statuses) == (TaskStatus.CANCELLED, True)
+    assert (ended.status, ended.code) == (
+        (TaskStatus.OVER_BUDGET, "deadline") if deadline else (TaskStatus.CANCELLED, "cancelled")
+    )
+    assert statuses[0] is StepStatus.COMPLETED
     assert statuses[-1] in (StepStatus.CANCELLED, StepStatus.PENDING, StepStatus.SKIPPED)
 
 
-@pytest.mark.full
-async def test_a_deadline_ends_a_task_between_pure_steps(client: Client, tmp_path: Path) -> None:
-    """The timer fires when the server takes the workflow task back."""
-
-    @tool.pure
-    def slow(args: Number) -> Number:
-        """Take long."""
-        threading.Event().wait(0.9)
-        return args
-
-    async with staged(client, tmp_path, [slow], chain("slow", 30)) as stage:
-        async with asyncio.timeout(25):
-            ended = await stage.run(deadline=1)
-
-    assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "deadline")
-
-
-async def test_a_person_can_provide_the_result_of_a_pure_tool(client: Client, tmp_path: Path) -> None:
+async def test_a_person_can_provide_the_result_of_a_pure_tool(stages: Stages) -> None:
     """The tool is not called again, which would fail again."""
-
-    @tool.pure
-    def break_down(args: Number) -> Text:
-        """Fail."""
-        raise ZeroDivisionError
-
     task = Task(text="a task", on_escalation="wait")
-    async with staged(client, tmp_path, [break_down], [plan(step("a", "break_down", value=1)), DONE]) as stage:
+    async with stages([crash], [plan(step("a", "crash", value=1)), DONE]) as stage:
         handle = await stage.start(task)
         await until(handle, lambda now: bool(now.open_requests))
-        await handle.execute_update("provide", {"result": {"text": "by hand"}})
+        await handle.execute_update("provide", {"result": {"value": 4}})
         ended = await outcome(handle)
 
-    assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, {"text": "by hand"})
+    assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, {"value": 4})

@@ -1,21 +1,21 @@
 """Replan, don't retry: what follows a refusal of the world, on a real server."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from temporalio.client import Client
 
 from activities.boundary.attempt import FaultRaised
 from replan import NeedsPerson, Refused, Tool, Unreachable, tool
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, plan, step
 from tests.workflows.history import kinds
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Scripts, Stages, Word, echo, played
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Code, Fault
+
+CUT, TAKEN = Unreachable("The line is cut."), Refused("It is taken.")
 
 
 class World:
@@ -46,93 +46,49 @@ class World:
                 raise Refused("It is taken.", code="conflict", observed={"taken": sorted(self.taken)})
             return Said(said=args.word)
 
-        @tool.idempotent
-        async def touch(args: Word) -> Said:
-            """Change something else."""
-            self.called.append(f"touch {args.word}")
-            return Said(said=args.word)
-
+        touch = played("touch", None, declare=tool.idempotent, called=self.called)
         return [look, take, touch, echo]
 
 
-async def test_a_refusal_leads_to_one_attempt_one_look_and_one_new_plan(client: Client, tmp_path: Path) -> None:
-    """No retry; finished steps are kept and not run again; what needed the refused step is dropped."""
-    world = World("nine")
-    script: Proposals = [
-        plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine"), step("c", "echo", "a")),
-        plan(step("b", "take", "first", word="ten")),
-        DONE,
-    ]
-    async with staged(client, tmp_path, world.tools(), script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+async def test_a_refusal_leads_to_one_attempt_one_look_and_one_new_plan(stages: Stages) -> None:
+    """No retry; finished steps are kept and not run again; what needed the refused step is dropped.
 
-    assert scheduled == ["catalogue", "plan", "echo", "take", "look", "replan", "take", "plan"]
+    The planner is told the fault, the results and what the world looks like now; a plan says what it is built on,
+    a mere continuation does not.
+    """
+    planner = Recording(
+        plan(
+            *(step("first", "echo", word="x"), step("a", "take", "first", word="nine"), step("c", "echo", "a")),
+            because="why not",
+        ),
+        plan(step("b", "take", "first", word="ten"), because="Ten is free."),
+        plan(step("d", "echo")),
+        DONE,
+    )
+    ended, handle = await stages.ended(World("nine", "two").tools(), planner, "take a word")
+    told = planner.told[1]
+
+    assert await kinds(handle) == [
+        *("catalogue", "plan", "echo", "take", "look", "replan", "take", "plan", "echo", "plan"),
+    ]
     assert [(one.id, one.status, one.revision, one.attempts) for one in ended.steps] == [
         ("first", StepStatus.COMPLETED, 1, 1),
         ("a", StepStatus.FAILED, 1, 1),
         ("c", StepStatus.SKIPPED, 1, 0),
         ("b", StepStatus.COMPLETED, 2, 1),
+        ("d", StepStatus.COMPLETED, 3, 1),
     ]
-
-
-async def test_the_planner_is_told_the_fault_the_results_and_what_the_world_looks_like_now(
-    client: Client, tmp_path: Path
-) -> None:
-    """A new plan can only be better when its planner knows more than before."""
-    planner = Recording(
-        plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine")),
-        plan(step("b", "take", word="ten")),
-        DONE,
-    )
-    async with staged(client, tmp_path, World("nine", "two").tools(), planner) as stage:
-        await stage.run("take a word")
-
-    told = planner.told[1]
     assert (told.text, told.turn, told.calls_left) == ("take a word", 2, 97)
     assert [(one.step_id, one.code, one.observed) for one in told.faults] == [
         ("a", "conflict", {"taken": ["nine", "two"]})
     ]
-    assert [(one.step.id, one.status, one.result) for one in told.records] == [
+    assert [(one.step.id, one.status, one.result) for one in told.records][:2] == [
         ("first", "completed", {"said": "x"}),
         ("a", "failed", None),
     ]
     assert [(one.step_id, one.kind, one.args, one.value, one.stale) for one in told.observations] == [
         ("a", "look", {"word": "nine"}, {"said": "taken: ['nine', 'two']"}, False)
     ]
-
-
-@pytest.mark.full
-async def test_the_planner_is_not_told_of_what_time_has_cured(client: Client, tmp_path: Path) -> None:
-    """A hiccup before the refusal is in the record of the task, and no reason for a new plan."""
-    called = []
-
-    @tool.read
-    async def flaky(args: Word) -> Said:
-        """Be cut off, then be refused."""
-        called.append(args)
-        raise Unreachable("The line is cut.") if len(called) == 1 else Refused("No.")
-
-    planner = Recording(plan(step("a", "flaky")), DONE)
-    async with staged(client, tmp_path, [flaky], planner) as stage:
-        ended = await stage.run()
-
-    assert [one.code for one in ended.faults] == ["unreachable", "refused"]
-    assert [one.code for one in planner.told[1].faults] == ["refused"]
-
-
-async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: Path) -> None:
-    """An accepted plan names the refused steps, the kept ones, and what was looked at; a mere continuation does not."""
-    script: Proposals = [
-        plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine"), because="why not"),
-        plan(step("b", "take", word="ten"), because="Ten is free."),
-        plan(step("c", "echo")),
-        DONE,
-    ]
-    async with staged(client, tmp_path, World("nine").tools(), script) as stage:
-        ended = await stage.run()
-
     assert [one.model_dump(exclude={"planner", "at"}) for one in ended.revisions] == [
         {"number": 1, "because": "why not", "refused": (), "kept": (), "looked": (), "turn": 1},
         {"number": 2, "because": "Ten is free.", "refused": ("a",), "kept": ("first",), "looked": ("look",), "turn": 2},
@@ -140,95 +96,70 @@ async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: P
     ]
 
 
-@pytest.mark.parametrize(
-    ("broken", "why"),
-    [
-        (Refused("No."), "look failed (refused): No."),
-        pytest.param(Unreachable("Cut."), "look failed (unreachable): Cut.", marks=pytest.mark.full),
-        pytest.param(NeedsPerson("No key."), "look failed (needs_person): No key.", marks=pytest.mark.full),
-        pytest.param(KeyError("bug"), "look failed (bug): ", marks=pytest.mark.full),
-        pytest.param(
-            FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "Left alone.", retry_after=61)),
-            "look failed (circuit_open): Left",
-            marks=pytest.mark.full,
-        ),
-    ],
-)
-async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
-    client: Client, tmp_path: Path, broken: Exception, why: str
-) -> None:
+BROKEN: dict[str, Exception] = {
+    "look failed (refused): No.": Refused("No."),
+    "look failed (unreachable): Cut.": Unreachable("Cut."),
+    "look failed (needs_person): No key.": NeedsPerson("No key."),
+    "look failed (bug): ": KeyError("bug"),
+    "look failed (circuit_open): Left": FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "Left alone.", retry_after=61)),
+}
+
+
+async def test_where_looking_fails_the_fault_itself_is_the_stale_view(stages: Stages) -> None:
     """A planner is told how old its view is, and why; a look that fails does not end the task."""
+    tools: list[Tool[..., Any]] = [echo]
+    for number, error in enumerate(BROKEN.values()):
+        tools.append(played(f"look{number}", error, declare=tool.read(retry="once")))
+        no = Refused("It is taken.", observed={"taken": "nine"})
+        tools.append(played(f"take{number}", no, declare=tool.idempotent(observe=tools[-1])))
+    scripts = Scripts(
+        {
+            why: [plan(step("a", f"take{number}", word="nine")), plan(step("b", "echo")), DONE]
+            for number, why in enumerate(BROKEN)
+        }
+    )
+    ended = await stages.each(tools, scripts)
 
-    @tool.read(retry="once")
-    async def look(args: Word) -> Said:
-        """Fail to look."""
-        raise broken
-
-    @tool.idempotent(observe=look)
-    async def take(args: Word) -> Said:
-        """Be refused."""
-        raise Refused("It is taken.", observed={"taken": "nine"})
-
-    planner = Recording(plan(step("a", "take", word="nine")), plan(step("b", "echo")), DONE)
-    async with staged(client, tmp_path, [look, take, echo], planner) as stage:
-        ended = await stage.run()
-
-    assert (ended.status, ended.revisions[1].looked) == (TaskStatus.COMPLETED, ())
-    [seen] = planner.told[1].observations
-    assert (seen.kind, seen.value, seen.stale) == ("take", {"taken": "nine"}, True)
-    assert seen.unread.startswith(why)
-
-
-@pytest.mark.full
-async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path) -> None:
-    """Observations are tool calls too: one for the refusal, four for a look that failed each time."""
-    called = []
-
-    @tool.read
-    async def look(args: Word) -> Said:
-        """Fail to look."""
-        called.append(args)
-        raise Unreachable("It failed.", code="server_error")
-
-    @tool.idempotent(observe=look)
-    async def take(args: Word) -> Said:
-        """Be refused."""
-        raise Refused("It is taken.")
-
-    async with staged(client, tmp_path, [look, take], [plan(step("a", "take")), DONE]) as stage:
-        ended = await stage.run()
-
-    assert (len(called), ended.spent.tool_calls) == (4, 5)
+    for number, (why, one) in enumerate(ended.items()):
+        assert (one.status, one.revisions[1].looked) == (TaskStatus.COMPLETED, ()), why
+        [seen] = scripts.told[why][1].observations
+        assert (seen.kind, seen.value, seen.stale) == (f"take{number}", {"taken": "nine"}, True), why
+        assert seen.unread.startswith(why.replace("look", f"look{number}", 1))
 
 
 @pytest.mark.full
-async def test_a_kind_that_is_down_is_not_looked_with(client: Client, tmp_path: Path) -> None:
-    """What may not be used any more is not worth four attempts of looking either: the view is the fault's own."""
-    called = []
+async def test_a_look_is_made_and_counted_like_any_call(stages: Stages) -> None:
+    """One tool call for the refusal, four for a look that failed each time; none with a kind that is down.
 
-    @tool.read(retry="once")
-    async def look(args: Word) -> Said:
-        """Never get through."""
-        called.append(args)
-        raise Unreachable("The line is cut.")
+    A hiccup before the refusal is in the record of the task, and no reason for a new plan.
+    """
+    called = list[str]()
+    look = played("look", Unreachable("It failed.", code="server_error"), called=called)
+    once = played("once", CUT, declare=tool.read(retry="once"), called=called)
+    tools = [
+        *(look, once, played("flaky", CUT, Refused("No."))),
+        played("take", TAKEN, declare=tool.idempotent(observe=look)),
+        played("take_once", TAKEN, declare=tool.idempotent(observe=once)),
+    ]
+    scripts = Scripts(
+        {
+            "counted": [plan(step("a", "take")), DONE],
+            "down": [plan(step("a", "once")), plan(step("b", "take_once")), DONE],
+            "cured": [plan(step("a", "flaky")), DONE],
+        }
+    )
+    ended = await stages.each(tools, scripts)
+    [seen] = scripts.told["down"][2].observations
 
-    @tool.idempotent(observe=look)
-    async def take(args: Word) -> Said:
-        """Be refused."""
-        raise Refused("It is taken.")
-
-    planner = Recording(plan(step("a", "look")), plan(step("b", "take")), DONE)
-    async with staged(client, tmp_path, [look, take], planner) as stage:
-        await stage.run()
-
-    [seen] = planner.told[2].observations
-    assert (seen.step_id, seen.stale, seen.unread) == ("b", True, "look cannot be used any more")
-    assert len(called) == 1
+    assert (sorted(called), ended["counted"].spent.tool_calls) == (["look"] * 4 + ["once"], 5)
+    assert (seen.step_id, seen.stale, seen.unread) == ("b", True, "once cannot be used any more")
+    assert [one.code for one in ended["cured"].faults] == ["unreachable", "refused"]
+    assert [one.code for one in scripts.told["cured"][1].faults] == ["refused"]
 
 
-async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(client: Client, tmp_path: Path) -> None:
+async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(stages: Stages) -> None:
     """A refusal drains the plan: what runs may end, what only became ready is left to the next plan."""
-    refused = asyncio.Event()
+    running, refused = asyncio.Event(), asyncio.Event()
 
     @tool.read
     async def no(args: Word) -> Said:
@@ -236,8 +167,6 @@ async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(
         await running.wait()
         refused.set()
         raise Refused("No.")
-
-    running = asyncio.Event()
 
     @tool.read
     async def slow(args: Word) -> Said:
@@ -248,8 +177,7 @@ async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(
         return Said(said="kept")
 
     steps = plan(step("a", "no"), step("b", "slow"), step("c", "echo", "b", word="new"))
-    async with staged(client, tmp_path, [no, slow, echo], [steps, DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([no, slow, echo], [steps, DONE])
 
     assert [(one.id, one.status, one.result) for one in ended.steps] == [
         ("a", StepStatus.FAILED, None),
@@ -258,12 +186,11 @@ async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(
     ]
 
 
-async def test_several_refusals_of_one_plan_lead_to_one_replan(client: Client, tmp_path: Path) -> None:
+async def test_several_refusals_of_one_plan_lead_to_one_replan(stages: Stages) -> None:
     """All faults are told at once; what is looked at twice is looked at once."""
     world = World("nine")
     planner = Recording(plan(step("a", "take", word="nine"), step("b", "take", word="nine")), DONE)
-    async with staged(client, tmp_path, world.tools(), planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run(world.tools(), planner)
 
     assert ended.replans == 1
     assert [(one.step_id, one.kind) for one in planner.told[1].observations] == [("a", "look"), ("b", "look")]
@@ -271,7 +198,7 @@ async def test_several_refusals_of_one_plan_lead_to_one_replan(client: Client, t
 
 
 @pytest.mark.full
-async def test_refusals_are_told_in_the_order_of_the_plan(client: Client, tmp_path: Path) -> None:
+async def test_refusals_are_told_in_the_order_of_the_plan(stages: Stages) -> None:
     """Which of two siblings is refused first is chance; what the planner and the next plan say is not."""
     second_was_refused = asyncio.Event()
 
@@ -284,51 +211,38 @@ async def test_refusals_are_told_in_the_order_of_the_plan(client: Client, tmp_pa
         second_was_refused.set()
         raise Refused("No.")
 
-    script: Proposals = [
-        plan(step("a", "refuse", word="first"), step("b", "refuse", word="second")),
-        plan(step("c", "echo")),
-        DONE,
-    ]
-    async with staged(client, tmp_path, [refuse, echo], script) as stage:
-        ended = await stage.run()
+    both = plan(step("a", "refuse", word="first"), step("b", "refuse", word="second"))
+    ended = await stages.run([refuse, echo], [both, plan(step("c", "echo")), DONE])
 
     assert [one.step_id for one in ended.faults] == ["b", "a"]
     assert ended.revisions[1].refused == ("a", "b")
 
 
 @pytest.mark.full
-async def test_a_continuation_of_a_finished_plan_is_no_replan(client: Client, tmp_path: Path) -> None:
+async def test_a_continuation_of_a_finished_plan_is_no_replan(stages: Stages) -> None:
     """A planner that goes on after a finished plan has not replanned."""
     script: Proposals = [
         plan(step("a", "echo", word="x")),
         plan(step("b", "echo", word={"$from": "a", "path": "said"})),
         DONE,
     ]
-    async with staged(client, tmp_path, [echo], script) as stage:
-        handle = await stage.start(replans=0)
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+    ended, handle = await stages.ended([echo], script, replans=0)
 
     assert (ended.status, ended.replans, len(ended.revisions)) == (TaskStatus.COMPLETED, 0, 2)
-    assert "replan" not in scheduled
-
-
-def nested(refers: bool) -> JsonValue:
-    """The refused argument as such, or as a reference to a finished step that holds it."""
-    return {"$from": "nine", "path": "said"} if refers else "nine"
+    assert "replan" not in await kinds(handle)
 
 
 @pytest.mark.parametrize("refers", [pytest.param(False, marks=pytest.mark.full), True])
-async def test_a_call_that_was_refused_is_not_proposed_again(client: Client, tmp_path: Path, refers: bool) -> None:
+async def test_a_call_that_was_refused_is_not_proposed_again(stages: Stages, refers: bool) -> None:
     """The repeat guard knows a call by its resolved arguments, and sends the plan back before it is scheduled."""
     world = World("nine")
+    word: JsonValue = {"$from": "nine", "path": "said"} if refers else "nine"
     planner = Recording(
         plan(step("nine", "echo", word="nine"), step("a", "take", "nine", word="nine")),
-        plan(step("b", "take", word=nested(refers))),
+        plan(step("b", "take", word=word)),
         DONE,
     )
-    async with staged(client, tmp_path, world.tools(), planner) as stage:
-        await stage.run()
+    await stages.run(world.tools(), planner)
 
     assert [one.text for one in planner.told[2].rejected] == [
         "step 'b' repeats a call that failed, and nothing has changed since: change the call"
@@ -336,53 +250,32 @@ async def test_a_call_that_was_refused_is_not_proposed_again(client: Client, tmp
     assert world.called.count("take nine") == 1
 
 
-@pytest.mark.full
-async def test_a_call_that_was_refused_is_not_made_again_when_its_arguments_come_late(
-    client: Client, tmp_path: Path
-) -> None:
-    """What a proposal hides behind a step that has not run yet is caught when it starts."""
-    world = World("nine")
-    script: Proposals = [
-        plan(step("a", "take", word="nine")),
-        plan(step("hide", "echo", word="nine"), step("b", "take", word={"$from": "hide", "path": "said"})),
-        DONE,
-    ]
-    async with staged(client, tmp_path, world.tools(), script) as stage:
-        ended = await stage.run()
+HIDDEN = plan(step("hide", "echo", word="nine"), step("b", "take", word={"$from": "hide", "path": "said"}))
+"""A repetition whose arguments come late."""
 
+
+@pytest.mark.parametrize(
+    ("changes_at", "script", "called"),
+    [
+        (0, [HIDDEN, DONE], ["take nine", "look nine", "look nine"]),
+        (2, [HIDDEN, plan(step("c", "take", word="nine")), DONE], ["take nine", "look nine", "look nine", "take nine"]),
+        (0, [plan(step("t", "touch"), step("b", "take", "t", word="nine")), DONE], None),
+    ],
+    ids=["it is caught when it starts", "not when the world looks different", "not after an effect"],
+)
+async def test_a_refused_call_may_be_made_again_when_the_world_has_changed(
+    stages: Stages, changes_at: int, script: Proposals, called: list[str] | None
+) -> None:
+    """By the task itself, or by somebody else: the look after the refused repetition shows it."""
+    world = World("nine", changes_at=changes_at)
+    ended = await stages.run(world.tools(), [plan(step("a", "take", word="nine")), *script])
+
+    if called is None:
+        assert world.called.count("take nine") == 2
+        return
+    assert world.called == called
     assert [(one.step_id, one.code, one.attempt) for one in ended.faults] == [
         ("a", "conflict", 1),
         ("b", "repeated_call", 0),
     ]
-    assert world.called.count("take nine") == 1
-
-
-@pytest.mark.full
-async def test_a_refused_call_may_be_made_again_after_an_effect(client: Client, tmp_path: Path) -> None:
-    """The task itself has changed the world since, so the answer may be another."""
-    world = World("nine")
-    script: Proposals = [
-        plan(step("a", "take", word="nine")),
-        plan(step("t", "touch"), step("b", "take", "t", word="nine")),
-        DONE,
-    ]
-    async with staged(client, tmp_path, world.tools(), script) as stage:
-        await stage.run()
-
-    assert world.called.count("take nine") == 2
-
-
-async def test_a_refused_call_may_be_made_again_when_the_world_looks_different(client: Client, tmp_path: Path) -> None:
-    """Somebody else changed the world: the look after the refused repetition shows it, and the next plan may try."""
-    world = World("nine", changes_at=2)
-    script: Proposals = [
-        plan(step("a", "take", word="nine")),
-        plan(step("hide", "echo", word="nine"), step("b", "take", word={"$from": "hide", "path": "said"})),
-        plan(step("c", "take", word="nine")),
-        DONE,
-    ]
-    async with staged(client, tmp_path, world.tools(), script) as stage:
-        ended = await stage.run()
-
-    assert [(one.id, one.status) for one in ended.steps][-1] == ("c", StepStatus.COMPLETED)
-    assert world.called == ["take nine", "look nine", "look nine", "take nine"]
+    assert changes_at == 0 or (ended.steps[-1].id, ended.steps[-1].status) == ("c", StepStatus.COMPLETED)

@@ -12,13 +12,13 @@ from sqlalchemy import Column, Integer, String, Table, insert, select
 from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
 
 from client.history.decoder import calls_in
 from replan import Key, Refused, Tool, Transaction, metadata, tool
 from tests.activities.payments import Payments, payments
-from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Stage, outcome, plan, step
 from tests.workflows.history import Handle, events
+from tests.workflows.props import Stages
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -27,33 +27,23 @@ LINES = Table("reset_lines", metadata, Column("id", Integer, primary_key=True), 
 
 
 class Line(BaseModel):
-    """What to write."""
-
     word: str
 
 
 class Written(BaseModel):
-    """A line that was written."""
-
     id: int
 
 
 class Charge(BaseModel):
-    """Where to charge."""
-
     url: str
 
 
 class Sought(BaseModel):
-    """A charge that is looked for."""
-
     url: str
     reference: str
 
 
 class Receipt(BaseModel):
-    """A charge."""
-
     id: int
 
 
@@ -124,30 +114,30 @@ async def again(stage: Stage, handle: Handle, before: str) -> Outcome:
 @pytest.mark.parametrize(
     "before", ["a", "plan:1", *(pytest.param(one, marks=pytest.mark.full) for one in ("b", "c", "catalogue"))]
 )
-async def test_a_reset_does_nothing_twice(client: Client, tmp_path: Path, service: Payments, before: str) -> None:
+async def test_a_reset_does_nothing_twice(stages: Stages, service: Payments, before: str) -> None:
     """To before each effect, to after the proposal, and to before it: the task completes again with one of each."""
     url = service.url
     steps = plan(step("a", "write", word="x"), step("b", "charge", "a", url=url), step("c", "pay", "b", url=url))
-    async with staged(client, tmp_path, tools(service), [steps, DONE]) as stage:
+    async with stages(tools(service), [steps, DONE]) as stage:
         handle = await stage.start()
         first = await outcome(handle)
-        second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), before)
+        second = await again(stage, stages.client.get_workflow_handle_for(AgentWorkflow.run, handle.id), before)
 
     assert (first.status, second.status, second.replans) == (TaskStatus.COMPLETED, TaskStatus.COMPLETED, 0)
     assert [one.result for one in second.steps] == [one.result for one in first.steps]
-    assert (await lines(tmp_path), len(service.charges)) == (1, 2)
+    assert (await lines(stages.folder), len(service.charges)) == (1, 2)
 
 
-async def test_a_new_task_that_takes_a_closed_id_has_effects_of_its_own(client: Client, tmp_path: Path) -> None:
+async def test_a_new_task_that_takes_a_closed_id_has_effects_of_its_own(stages: Stages) -> None:
     """The key begins with the task's first run, and so is another one."""
     with payments() as service:
         steps = plan(step("a", "write", word="x"), step("c", "pay", "a", url=service.url))
-        async with staged(client, tmp_path, tools(service), [steps, DONE]) as stage:
+        async with stages(tools(service), [steps, DONE]) as stage:
             handle = await stage.start()
             await outcome(handle)
-            same = await client.start_workflow(
+            same = await stages.client.start_workflow(
                 AgentWorkflow.run, Task(text="a task"), id=handle.id, task_queue=stage.queue
             )
             await outcome(same)
 
-    assert (await lines(tmp_path), len(service.charges)) == (2, 2)
+    assert (await lines(stages.folder), len(service.charges)) == (2, 2)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, insert
-from temporalio.client import Client
 
 from replan import Tool, Transaction, metadata, tool
-from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import timers
+from tests.workflows.props import Stages
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 
@@ -21,14 +21,10 @@ ROWS = Table("away_rows", metadata, Column("id", Integer, primary_key=True), Col
 
 
 class Word(BaseModel):
-    """One word."""
-
     word: str
 
 
 class Row(BaseModel):
-    """A row that was written."""
-
     id: int
 
 
@@ -54,10 +50,10 @@ def rows(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["write", pytest.param("shout", marks=pytest.mark.full)])
-async def test_a_locked_store_is_waited_for(client: Client, tmp_path: Path, kind: str) -> None:
+async def test_a_locked_store_is_waited_for(stages: Stages, kind: str) -> None:
     """Locked for longer than SQLite waits: a timer of the task, no attempt lost, and then the step is done."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("a", kind, word="x")), DONE]) as stage:
-        with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as other:
+    async with stages(TOOLS, [plan(step("a", kind, word="x")), DONE]) as stage:
+        with sqlite3.connect(stages.folder / "store.db", isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
             handle = await stage.start()
             async with asyncio.timeout(20):
@@ -67,7 +63,7 @@ async def test_a_locked_store_is_waited_for(client: Client, tmp_path: Path, kind
         ended = await outcome(handle)
 
     assert waited[0].summary == "a waits: store_unavailable, then again"
-    assert (ended.status, ended.steps[0].attempts, rows(tmp_path)) == (
+    assert (ended.status, ended.steps[0].attempts, rows(stages.folder)) == (
         TaskStatus.COMPLETED,
         1,
         ["x"] if kind == "write" else [],
@@ -75,36 +71,27 @@ async def test_a_locked_store_is_waited_for(client: Client, tmp_path: Path, kind
 
 
 @pytest.mark.full
-async def test_a_store_that_is_gone_is_waited_for(client: Client, tmp_path: Path) -> None:
-    """Its file is moved away between two steps, and comes back."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("a", "write", word="x")), *two()]) as stage:
-        ended = await away(stage, tmp_path)
+async def test_a_store_that_is_gone_is_waited_for(stages: Stages) -> None:
+    """Its file is elsewhere for a moment while the task runs, and comes back."""
+    steps: Proposals = [plan(step("a", "write", word="x")), plan(step("b", "write", word="y")), DONE]
+    async with stages(TOOLS, steps) as stage:
+        files = list(stages.folder.glob("store.db*"))
+        (stages.folder / "elsewhere").mkdir()
+        for file in files:
+            file.rename(stages.folder / "elsewhere" / file.name)
+        handle = await stage.start()
+        async with asyncio.timeout(30):
+            while not await timers(handle):
+                await asyncio.sleep(0.1)
+        for file in files:
+            (stages.folder / "elsewhere" / file.name).rename(file)
+        ended = await outcome(handle)
 
-    assert (ended, rows(tmp_path)) == (TaskStatus.COMPLETED, ["x", "y"])
-
-
-def two() -> Sequence[Any]:
-    """The second step, and the end."""
-    return [plan(step("b", "write", word="y")), DONE]
-
-
-async def away(stage: Stage, folder: Path) -> TaskStatus:
-    """Run the task while the file of its store is elsewhere for a moment."""
-    files = list(folder.glob("store.db*"))
-    (folder / "elsewhere").mkdir()
-    for file in files:
-        file.rename(folder / "elsewhere" / file.name)
-    handle = await stage.start()
-    async with asyncio.timeout(30):
-        while not await timers(handle):
-            await asyncio.sleep(0.1)
-    for file in files:
-        (folder / "elsewhere" / file.name).rename(file)
-    return (await outcome(handle)).status
+    assert (ended.status, rows(stages.folder)) == (TaskStatus.COMPLETED, ["x", "y"])
 
 
 @pytest.mark.parametrize("trouble", ["full", pytest.param("another version", marks=pytest.mark.full)])
-async def test_what_time_cannot_cure_is_for_a_person(client: Client, tmp_path: Path, trouble: str) -> None:
+async def test_what_time_cannot_cure_is_for_a_person(stages: Stages, trouble: str) -> None:
     """A full disk, and tables of another version: no retry, no new plan, a sentence; what was finished stays."""
 
     @tool.transactional
@@ -116,16 +103,15 @@ async def test_what_time_cannot_cure_is_for_a_person(client: Client, tmp_path: P
     @tool.read
     async def upgrade(args: Word) -> Word:
         """Do as a newer worker might."""
-        with sqlite3.connect(tmp_path / "store.db") as store:
+        with sqlite3.connect(stages.folder / "store.db") as store:
             store.execute("ALTER TABLE replan_ledger RENAME COLUMN digest TO sum")
         return args
 
     then = [step("b", "spoil", "a", word="y")]
     if trouble != "full":
         then = [step("up", "upgrade", "a", word="y"), step("b", "write", "up", word="y")]
-    async with staged(client, tmp_path, [*TOOLS, spoil, upgrade], [plan(step("a", "write", word="x"), *then)]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([*TOOLS, spoil, upgrade], [plan(step("a", "write", word="x"), *then)])
 
     assert (ended.status, ended.replans, ended.faults[-1].attempt) == (TaskStatus.ESCALATED, 0, 1)
-    assert (ended.steps[0].status, rows(tmp_path)) == (StepStatus.COMPLETED, ["x"])
+    assert (ended.steps[0].status, rows(stages.folder)) == (StepStatus.COMPLETED, ["x"])
     assert ended.code == {"full": "quota_exhausted", "another version": "wrong_store"}[trouble]

@@ -5,16 +5,15 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporalio.client import Client
 
 from replan import Key, Refused, Tool, tool
-from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Stage, outcome, plan, step
 from tests.log_lines import captured
+from tests.workflows.props import Stages
 from workflows.account.outcome import Outcome
 from workflows.account.records import UndoRecord
 from workflows.account.task import Task, TaskStatus
@@ -33,8 +32,6 @@ class Nothing(BaseModel):
 
 
 class Paid(BaseModel):
-    """A payment."""
-
     id: int
 
 
@@ -124,13 +121,11 @@ class Paying(Stage):
 
 
 @asynccontextmanager
-async def paying(
-    client: Client, folder: Path, bank: Bank, given: Sequence[Tool[..., Any]], *steps: Step
-) -> AsyncIterator[Paying]:
+async def paying(stages: Stages, bank: Bank, given: Sequence[Tool[..., Any]], *steps: Step) -> AsyncIterator[Paying]:
     """A worker whose tasks have these steps, else one payment; no thread runs on when it is left."""
     chosen = steps or (step("a", "pay"),)
     with captured() as lines:
-        async with staged(client, folder, given, [plan(*chosen), DONE]) as stage:
+        async with stages(given, [plan(*chosen), DONE]) as stage:
             ready = Paying(stage.client, stage.queue, bank=bank, lines=lines)
             yield ready
             await ready.close()
@@ -139,12 +134,10 @@ async def paying(
 @pytest.mark.parametrize(
     "effect", ["unkeyed", *(pytest.param(one, marks=pytest.mark.full) for one in ("keyed", "idempotent"))]
 )
-async def test_a_thread_that_ends_late_is_the_result_of_its_attempt(
-    client: Client, tmp_path: Path, effect: str
-) -> None:
+async def test_a_thread_that_ends_late_is_the_result_of_its_attempt(stages: Stages, effect: str) -> None:
     """Past timeout and settle it pays: that is the step's result, and nobody paid once more meanwhile."""
     bank = Bank(LATE)
-    async with paying(client, tmp_path, bank, tools(bank, effect)) as stage:
+    async with paying(stages, bank, tools(bank, effect)) as stage:
         ended = await stage.run()
 
     assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, {"id": 1})
@@ -152,7 +145,7 @@ async def test_a_thread_that_ends_late_is_the_result_of_its_attempt(
 
 
 @pytest.mark.full
-async def test_what_a_late_thread_raises_is_the_fault_of_its_attempt(client: Client, tmp_path: Path) -> None:
+async def test_what_a_late_thread_raises_is_the_fault_of_its_attempt(stages: Stages) -> None:
     """A refusal is a refusal, however late: nothing is in doubt."""
     bank = Bank(LATE)
 
@@ -162,25 +155,31 @@ async def test_what_a_late_thread_raises_is_the_fault_of_its_attempt(client: Cli
         bank.hang()
         raise Refused("The account is empty.")
 
-    async with paying(client, tmp_path, bank, [pay]) as stage:
+    async with paying(stages, bank, [pay]) as stage:
         ended = await stage.run(replans=0)
 
     assert (ended.faults[-1].code, ended.faults[-1].applied, bank.began) == ("refused", Applied.NONE, 1)
 
 
 @pytest.mark.parametrize("finds", [pytest.param(True, marks=pytest.mark.full), False])
-async def test_a_thread_that_outlives_its_attempt_is_for_a_person(client: Client, tmp_path: Path, finds: bool) -> None:
-    """That nothing is found proves nothing while it may run on: it is not paid again, and the reason says why."""
+async def test_a_thread_that_outlives_its_attempt_is_for_a_person(stages: Stages, finds: bool) -> None:
+    """That nothing is found proves nothing while it may run on: it is not paid again, and the reason says why.
+
+    The worker logs and counts it until it ends: two lines, the second with what it came to.
+    """
     bank = Bank()
-    async with paying(client, tmp_path, bank, tools(bank, finds=finds)) as stage:
+    async with paying(stages, bank, tools(bank, finds=finds)) as stage:
         ended = await stage.run()
         await stage.close()
 
     assert (ended.status, ended.code, bank.paid) == (TaskStatus.ESCALATED, "timeout", 1)
     assert "pay still ran after" in ended.reason and "may be applied later" in ended.reason
+    [left], [over] = stage.logged("thread_left"), stage.logged("thread_ended")
+    assert (left["kind"], left["step"], left["live"]) == ("pay", "a", 1)
+    assert (over["error"], over["live"]) == (None, 0)
 
 
-async def test_what_is_found_settles_it_although_the_thread_runs(client: Client, tmp_path: Path) -> None:
+async def test_what_is_found_settles_it_although_the_thread_runs(stages: Stages) -> None:
     """A payment that is there was made, whatever its thread still does."""
     bank = Bank()
 
@@ -196,7 +195,7 @@ async def test_what_is_found_settles_it_although_the_thread_runs(client: Client,
         bank.hang()
         return Paid(id=0)
 
-    async with paying(client, tmp_path, bank, [find, pay]) as stage:
+    async with paying(stages, bank, [find, pay]) as stage:
         ended = await stage.run()
 
     assert (ended.status, ended.steps[0].result, bank.paid) == (TaskStatus.COMPLETED, {"id": 7}, 1)
@@ -204,7 +203,7 @@ async def test_what_is_found_settles_it_although_the_thread_runs(client: Client,
 
 
 @pytest.mark.full
-async def test_a_key_is_sent_again_but_nothing_found_proves_nothing(client: Client, tmp_path: Path) -> None:
+async def test_a_key_is_sent_again_but_nothing_found_proves_nothing(stages: Stages) -> None:
     """The service knows the key, so it is asked again; what the thread does that outlived its attempt is not known."""
     bank, calls = Bank(), list[str]()
 
@@ -220,17 +219,17 @@ async def test_a_key_is_sent_again_but_nothing_found_proves_nothing(client: Clie
         bank.hang()
         raise Refused("No.", code="conflict")
 
-    async with paying(client, tmp_path, bank, [find, pay]) as stage:
+    async with paying(stages, bank, [find, pay]) as stage:
         ended = await stage.run(replans=0)
 
     assert (ended.status, len(calls), len(set(calls))) == (TaskStatus.ESCALATED, 2, 1)
     assert (ended.faults[-1].code, ended.faults[-1].reconciled) == ("conflict", "cannot_tell")
 
 
-async def test_a_cancel_waits_for_the_thread_and_undoes_what_it_did(client: Client, tmp_path: Path) -> None:
+async def test_a_cancel_waits_for_the_thread_and_undoes_what_it_did(stages: Stages) -> None:
     """It pays after the cancel: that is known, and paid back."""
     bank = Bank(LATE)
-    async with paying(client, tmp_path, bank, tools(bank)) as stage:
+    async with paying(stages, bank, tools(bank)) as stage:
         ended = await stage.cancelled()
 
     assert ended.undo == (UndoRecord(step_id="a", kind="refund", done=True),)
@@ -238,10 +237,10 @@ async def test_a_cancel_waits_for_the_thread_and_undoes_what_it_did(client: Clie
 
 
 @pytest.mark.parametrize("effect", ["unkeyed", pytest.param("keyed", marks=pytest.mark.full)])
-async def test_a_rollback_names_a_thread_that_outlived_the_cancel(client: Client, tmp_path: Path, effect: str) -> None:
+async def test_a_rollback_names_a_thread_that_outlived_the_cancel(stages: Stages, effect: str) -> None:
     """Nobody is told that all was undone, and the payment that comes later is one."""
     bank = Bank()
-    async with paying(client, tmp_path, bank, tools(bank, effect)) as stage:
+    async with paying(stages, bank, tools(bank, effect)) as stage:
         ended = await stage.cancelled()
         await stage.close()
 
@@ -251,9 +250,7 @@ async def test_a_rollback_names_a_thread_that_outlived_the_cancel(client: Client
 
 
 @pytest.mark.full
-async def test_an_undo_of_what_an_earlier_thread_may_do_again_stays_for_a_person(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_an_undo_of_what_an_earlier_thread_may_do_again_stays_for_a_person(stages: Stages) -> None:
     """Repeating is harmless, but not after it was taken back."""
     bank = Bank()
 
@@ -263,25 +260,10 @@ async def test_an_undo_of_what_an_earlier_thread_may_do_again_stays_for_a_person
         raise KeyError("stop")
 
     steps = step("a", "pay"), step("b", "stop", "a")
-    async with paying(client, tmp_path, bank, [*tools(bank, "idempotent"), stop], *steps) as stage:
+    async with paying(stages, bank, [*tools(bank, "idempotent"), stop], *steps) as stage:
         ended = await stage.run(Task(text="a task", on_escalation="undo"))
         await stage.close()
 
     told = next(one for one in ended.undo if one.step_id == "a")
     assert (told.done, bank.paid, bank.refunded) == (False, 2, 1)
     assert "earlier attempt of pay was still running" in told.reason
-
-
-@pytest.mark.full
-async def test_a_thread_that_is_left_running_is_logged_and_counted_until_it_ends(
-    client: Client, tmp_path: Path
-) -> None:
-    """Two lines of the worker, the second with what it came to."""
-    bank = Bank()
-    async with paying(client, tmp_path, bank, tools(bank)) as stage:
-        await stage.run()
-        await stage.close()
-    [left], [ended] = stage.logged("thread_left"), stage.logged("thread_ended")
-
-    assert (left["kind"], left["step"], left["live"]) == ("pay", "a", 1)
-    assert (ended["error"], ended["live"]) == (None, 0)

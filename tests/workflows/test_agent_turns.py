@@ -11,16 +11,16 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from client.follow import View
 from client.undo import undo
 from replan import Busy, CircuitBreaker, Key, Refused, Unreachable, tool
 from tests.activities.payments import payments
-from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Stage, outcome, plan, step
+from tests.workflows.props import Said, Stages, Word, played
+from tests.workflows.test_approvals import reset_to
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -30,16 +30,6 @@ QUICK = CircuitBreaker(failures=1, calls=1, recovery=0.5)
 SLOW = CircuitBreaker(failures=1, calls=1, recovery=300)
 TURNS_TAKE = 60.0
 """Seconds within which calls are made whose turn has come, on a busy machine; SLOW alone would take longer."""
-
-
-class Nothing(BaseModel):
-    """No arguments."""
-
-
-class Said(BaseModel):
-    """An answer."""
-
-    word: str = "here"
 
 
 class Service:
@@ -54,35 +44,27 @@ class Service:
         self.calls += 1
         if self.error:
             raise self.error
-        return Said()
+        return Said(said="here")
 
 
 @asynccontextmanager
-async def asking(client: Client, folder: Path, breaker: CircuitBreaker) -> AsyncIterator[tuple[Stage, Service]]:
+async def asking(stages: Stages, breaker: CircuitBreaker) -> AsyncIterator[tuple[Stage, Service]]:
     """A worker with tools that ask a service."""
     service = Service()
 
     @tool.read(breaker=breaker)
-    async def ask(args: Nothing) -> Said:
+    async def ask(args: Word) -> Said:
         """Ask the service."""
         return await service.ask()
 
     @tool.idempotent(breaker=breaker)
-    async def take_back(args: Nothing) -> Said:
+    async def take_back(args: Word) -> Said:
         """Undo at the service."""
         return await service.ask()
 
-    @tool.idempotent(undo=take_back, breaker=None)
-    async def put(args: Nothing) -> Said:
-        """Have an effect."""
-        return Said()
-
-    @tool.read(observe=ask, breaker=None)
-    async def refuse(args: Nothing) -> Said:
-        """Reject the call."""
-        raise Refused("No.")
-
-    async with staged(client, folder, [ask, take_back, put, refuse], [plan(step("a", "ask")), DONE]) as stage:
+    put = played("put", "here", declare=tool.idempotent(undo=take_back, breaker=None))
+    tools = [ask, take_back, put, played("refuse", Refused("No."), declare=tool.read(observe=ask, breaker=None))]
+    async with stages(tools, [plan(step("a", "ask")), DONE]) as stage:
         yield stage, service
 
 
@@ -114,9 +96,9 @@ async def within(work: list[WorkflowHandle[AgentWorkflow, Outcome]]) -> list[Out
         return [await outcome(one) for one in work]
 
 
-async def test_all_are_told_when_the_service_is_back(client: Client, tmp_path: Path) -> None:
+async def test_all_are_told_when_the_service_is_back(stages: Stages) -> None:
     """One after the other, and each waits on one timer, whatever the number of trials before."""
-    async with asking(client, tmp_path, QUICK) as (stage, service):
+    async with asking(stages, QUICK) as (stage, service):
         began = time.monotonic()
         started = await begin(stage, 6)
         await asyncio.sleep(2)
@@ -146,9 +128,9 @@ def _events(events: object, kind: "EventType.ValueType") -> int:
     return sum(one.event_type == kind for one in events)  # type: ignore[attr-defined]  # a list of protobuf messages
 
 
-async def test_a_service_that_limits_its_callers_fails_no_task(client: Client, tmp_path: Path) -> None:
+async def test_a_service_that_limits_its_callers_fails_no_task(stages: Stages) -> None:
     """However long it does, for it names no time; its trials are no attempts."""
-    async with asking(client, tmp_path, CircuitBreaker(recovery=0.5)) as (stage, service):
+    async with asking(stages, CircuitBreaker(recovery=0.5)) as (stage, service):
         service.error = Busy("Too many.", code="rate_limited")
         started = [await stage.start() for _ in range(4)]
         await waits(stage, 4)
@@ -161,14 +143,10 @@ async def test_a_service_that_limits_its_callers_fails_no_task(client: Client, t
 
 
 class Posted(BaseModel):
-    """Where to post."""
-
     url: str
 
 
 class Receipt(BaseModel):
-    """What was posted."""
-
     id: int
 
 
@@ -198,13 +176,13 @@ async def quote(args: Posted, http: httpx2.AsyncClient) -> Receipt:
     ("kind", "on_escalation"), [("charge", "end"), pytest.param("quote", "wait", marks=pytest.mark.full)]
 )
 async def test_a_call_that_alone_meets_an_outage_survives_it(
-    client: Client, tmp_path: Path, kind: str, on_escalation: Literal["end", "wait"]
+    stages: Stages, kind: str, on_escalation: Literal["end", "wait"]
 ) -> None:
     """As those do that come later: it waits from its second failure on, and nobody is asked."""
     with payments() as service:
         service.plan = ["503"] * 7
         step_of_kind = step("a", kind, url=service.url)
-        async with staged(client, tmp_path, [charge, quote], [plan(step_of_kind), DONE]) as stage:
+        async with stages([charge, quote], [plan(step_of_kind), DONE]) as stage:
             [ended] = await within([await stage.start(Task(text="a task", on_escalation=on_escalation))])
 
     assert (ended.status, len(service.charges), ended.requests) == (TaskStatus.COMPLETED, 1, ())
@@ -212,23 +190,20 @@ async def test_a_call_that_alone_meets_an_outage_survives_it(
     assert ended.steps[0].attempts == 3
 
 
-async def test_a_call_that_fails_while_others_succeed_ends(client: Client, tmp_path: Path) -> None:
+async def test_a_call_that_fails_while_others_succeed_ends(stages: Stages) -> None:
     """Its own arguments may be the reason: it neither waits for a day nor holds the others up."""
-
-    class Word(BaseModel):
-        word: str
 
     @tool.read(breaker=BRISK)
     async def say(args: Word) -> Said:
         """Say it, unless the service falls over it."""
         if args.word == "bad":
             raise Unreachable("It takes no connection.")
-        return Said(word=args.word)
+        return Said(said=args.word)
 
     def saying(word: str) -> Task:
         return Task(text="say", plan=(step("a", "say", word=word),), plan_only=True)
 
-    async with staged(client, tmp_path, [say], [DONE]) as stage:
+    async with stages([say], [DONE]) as stage:
         bad, others = await stage.start(saying("bad")), list[Outcome]()
         async with asyncio.timeout(TURNS_TAKE):
             while (await bad.describe()).status is WorkflowExecutionStatus.RUNNING:
@@ -239,17 +214,17 @@ async def test_a_call_that_fails_while_others_succeed_ends(client: Client, tmp_p
     assert {(one.status, one.steps[0].attempts) for one in others} == {(TaskStatus.COMPLETED, 1)}
 
 
-async def test_a_declared_limit_holds_for_all_tasks(client: Client, tmp_path: Path) -> None:
+async def test_a_declared_limit_holds_for_all_tasks(stages: Stages) -> None:
     """Nobody fails, no second has more calls, and the wait uses no attempt."""
     begun, times = time.time(), list[float]()
 
     @tool.read(limit="4/s")
-    async def ask(args: Nothing) -> Said:
+    async def ask(args: Word) -> Said:
         """Ask a service that must not be asked more often."""
         times.append(time.time())
-        return Said()
+        return Said(said="here")
 
-    async with staged(client, tmp_path, [ask], [plan(step("a", "ask")), DONE]) as stage:
+    async with stages([ask], [plan(step("a", "ask")), DONE]) as stage:
         ended = await within([await stage.start() for _ in range(14)])
 
     assert {one.status for one in ended} == {TaskStatus.COMPLETED}
@@ -258,9 +233,9 @@ async def test_a_declared_limit_holds_for_all_tasks(client: Client, tmp_path: Pa
     assert max(times) - begun >= 3
 
 
-async def test_a_cancel_ends_the_wait_and_holds_up_nobody(client: Client, tmp_path: Path) -> None:
+async def test_a_cancel_ends_the_wait_and_holds_up_nobody(stages: Stages) -> None:
     """The turn of a cancelled task's call goes to the next one."""
-    async with asking(client, tmp_path, SLOW) as (stage, service):
+    async with asking(stages, SLOW) as (stage, service):
         started = await begin(stage, 3)
         await started[0].cancel()
         [cancelled] = await within(started[:1])
@@ -271,9 +246,9 @@ async def test_a_cancel_ends_the_wait_and_holds_up_nobody(client: Client, tmp_pa
     assert {one.status for one in ended} == {TaskStatus.COMPLETED}
 
 
-async def test_a_signal_that_is_lost_is_made_good(client: Client, tmp_path: Path) -> None:
+async def test_a_signal_that_is_lost_is_made_good(stages: Stages) -> None:
     """By another call of the same turn; here the worker that was to tell has died."""
-    async with asking(client, tmp_path, SLOW) as (stage, service):
+    async with asking(stages, SLOW) as (stage, service):
         started = await begin(stage, 1)
         assert stage.breakers
         service.error = None
@@ -287,9 +262,9 @@ async def test_a_signal_that_is_lost_is_made_good(client: Client, tmp_path: Path
 
 
 @pytest.mark.full
-async def test_a_store_that_is_away_while_calls_wait_loses_none(client: Client, tmp_path: Path) -> None:
+async def test_a_store_that_is_away_while_calls_wait_loses_none(stages: Stages) -> None:
     """Nobody can be told meanwhile; when it is back, all have their places."""
-    async with asking(client, tmp_path, QUICK) as (stage, service), open_sqlite(tmp_path / "store.db") as store:
+    async with asking(stages, QUICK) as (stage, service), open_sqlite(stages.folder / "store.db") as store:
         started = await begin(stage, 3)
         async with store.begin() as away:
             await away.exec_driver_sql("ALTER TABLE replan_tickets RENAME TO away")
@@ -305,32 +280,23 @@ async def test_a_store_that_is_away_while_calls_wait_loses_none(client: Client, 
 
 
 @pytest.mark.full
-async def test_a_reset_task_is_told_of_its_turn(client: Client, tmp_path: Path) -> None:
+async def test_a_reset_task_is_told_of_its_turn(stages: Stages) -> None:
     """Its new run has the same id, and its call the same place in the queue."""
-    async with asking(client, tmp_path, SLOW) as (stage, service):
+    async with asking(stages, SLOW) as (stage, service):
         [started] = await begin(stage, 1)
-        first = await started.describe()
-        await client.workflow_service.reset_workflow_execution(
-            ResetWorkflowExecutionRequest(
-                namespace=client.namespace,
-                workflow_execution=WorkflowExecution(workflow_id=started.id, run_id=first.run_id or ""),
-                reason="a test",
-                workflow_task_finish_event_id=4,
-                request_id="reset",
-            )
-        )
+        await reset_to(stages.client, started, event=4)
         await asyncio.sleep(1)
         await waits(stage, 1)
         await is_back(stage, service)
-        latest = client.get_workflow_handle_for(AgentWorkflow.run, started.id)
+        latest = stages.client.get_workflow_handle_for(AgentWorkflow.run, started.id)
         [ended] = await within([latest])
 
     assert ended.status is TaskStatus.COMPLETED
 
 
-async def test_a_turn_that_nobody_waits_for_changes_nothing(client: Client, tmp_path: Path) -> None:
+async def test_a_turn_that_nobody_waits_for_changes_nothing(stages: Stages) -> None:
     """Any program may send the Signal: the call is made once more at the most, and is turned away."""
-    async with asking(client, tmp_path, SLOW) as (stage, service):
+    async with asking(stages, SLOW) as (stage, service):
         [started] = await begin(stage, 1)
         key = f"{(await started.describe()).run_id}/a"
         for sent in ({"key": "another"}, {"key": key}, {"key": key}, {"no": "key"}):
@@ -344,12 +310,12 @@ async def test_a_turn_that_nobody_waits_for_changes_nothing(client: Client, tmp_
     assert ended.status is TaskStatus.COMPLETED
 
 
-async def test_a_rollback_waits_for_its_turn(client: Client, tmp_path: Path) -> None:
+async def test_a_rollback_waits_for_its_turn(stages: Stages) -> None:
     """The workflow that undoes a task is told like a task."""
-    async with asking(client, tmp_path, SLOW) as (stage, service):
+    async with asking(stages, SLOW) as (stage, service):
         handle = await stage.start(Task(text="put", plan=(step("p", "put"),), plan_only=True))
         done = await outcome(handle)
-        undoing = asyncio.create_task(undo(client, handle, View(), is_attended=False))
+        undoing = asyncio.create_task(undo(stages.client, handle, View(), is_attended=False))
         async with asyncio.timeout(TURNS_TAKE):
             while not service.calls:
                 await asyncio.sleep(0.05)
@@ -362,9 +328,9 @@ async def test_a_rollback_waits_for_its_turn(client: Client, tmp_path: Path) -> 
     assert [one.done for one in undone.outcome.undo] == [True]
 
 
-async def test_an_observation_waits_for_its_turn(client: Client, tmp_path: Path) -> None:
+async def test_an_observation_waits_for_its_turn(stages: Stages) -> None:
     """So that the new plan is made with a fresh look, and not with a stale one."""
-    async with asking(client, tmp_path, SLOW) as (stage, service):
+    async with asking(stages, SLOW) as (stage, service):
         away = await begin(stage, 1)
         looking = await stage.start(Task(text="look", plan=(step("r", "refuse"),)))
         await waits(stage, 2)

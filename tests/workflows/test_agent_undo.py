@@ -9,10 +9,12 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, delete, insert, select
 from sqlalchemy.ext.asyncio import create_async_engine
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import WorkflowFailureError
 
 from replan import Key, NeedsPerson, Refused, Tool, Transaction, metadata, tool
-from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Stage, outcome, plan, step
+from tests.workflows.history import Handle
+from tests.workflows.props import Stages
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus, UndoRecord
 from workflows.account.state import Folded
@@ -24,21 +26,18 @@ from workflows.rollback import Undo, UndoWorkflow
 NOTES = Table("undo_notes", metadata, Column("id", Integer, primary_key=True), Column("word", String(20)))
 
 
-class Word(BaseModel):
-    """One word."""
+UNDONE = Task(text="a task", on_escalation="undo")
 
+
+class Word(BaseModel):
     word: str
 
 
 class Note(BaseModel):
-    """A note that was made."""
-
     id: int
 
 
 class Done(BaseModel):
-    """That something was done."""
-
     done: bool = True
 
 
@@ -112,33 +111,25 @@ async def notes(folder: Path) -> list[str]:
     return found
 
 
-def statuses(ended: Outcome) -> dict[str, StepStatus]:
-    """The status of each step."""
-    return {one.id: one.status for one in ended.steps}
+@pytest.mark.parametrize("is_wanted", [True, pytest.param(False, marks=pytest.mark.full)])
+async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(stages: Stages, is_wanted: bool) -> None:
+    """In reverse order, each by the kind that its spec names; the task stays escalated and says what was undone.
 
-
-async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(client: Client, tmp_path: Path) -> None:
-    """In reverse order, each by the kind that its spec names; the task stays escalated and says what was undone."""
+    By default nothing is undone behind anybody's back.
+    """
     sent = list[str]()
-    async with staged(client, tmp_path, tools(sent), [three("person"), DONE]) as stage:
-        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+    ended = await stages.run(tools(sent), [three("person"), DONE], UNDONE if is_wanted else "a task")
 
-    assert (ended.status, [one.step_id for one in ended.undo]) == (TaskStatus.ESCALATED, ["c", "b", "a"])
-    assert [statuses(ended)[id] for id in "abc"] == [StepStatus.UNDONE] * 3
-    assert (await notes(tmp_path), sent) == ([], ["send y", "recall y"])
+    assert (ended.status, [one.step_id for one in ended.undo]) == (TaskStatus.ESCALATED, [*"cba"] if is_wanted else [])
+    if not is_wanted:
+        assert await notes(stages.folder) == ["x", "z"]
+        return
+    assert [one.status for one in ended.steps][:3] == [StepStatus.UNDONE] * 3
+    assert (await notes(stages.folder), sent) == ([], ["send y", "recall y"])
     assert ended.reason.endswith("Undone: c, b, a.")
 
 
-@pytest.mark.full
-async def test_an_escalated_task_keeps_what_it_did_otherwise(client: Client, tmp_path: Path) -> None:
-    """By default nothing is undone behind anybody's back."""
-    async with staged(client, tmp_path, tools([]), [three("person"), DONE]) as stage:
-        ended = await stage.run()
-
-    assert (ended.undo, await notes(tmp_path)) == ((), ["x", "z"])
-
-
-async def test_what_cannot_be_undone_is_named(client: Client, tmp_path: Path) -> None:
+async def test_what_cannot_be_undone_is_named(stages: Stages) -> None:
     """A kind without an undo, and an undo that is refused: the others are undone all the same."""
     sent = list[str]()
     steps = plan(
@@ -148,8 +139,7 @@ async def test_what_cannot_be_undone_is_named(client: Client, tmp_path: Path) ->
         Step(id="gone", kind="remove", args={"id": 2}, needs=("c",)),
         step("last", "person", "gone"),
     )
-    async with staged(client, tmp_path, tools(sent), [steps, DONE]) as stage:
-        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+    ended = await stages.run(tools(sent), [steps, DONE], UNDONE)
 
     assert ended.undo == (
         UndoRecord(step_id="gone", reason="remove has no undo"),
@@ -157,105 +147,84 @@ async def test_what_cannot_be_undone_is_named(client: Client, tmp_path: Path) ->
         UndoRecord(step_id="b", reason="shout has no undo"),
         UndoRecord(step_id="a", kind="remove", done=True),
     )
-    assert await notes(tmp_path) == []
+    assert await notes(stages.folder) == []
     assert "Not undone: gone (remove has no undo); c (There is no such note)" in ended.reason
 
 
-async def test_a_cancelled_task_is_rolled_back_when_it_was_asked_to(client: Client, tmp_path: Path) -> None:
-    """The signal, then Temporal's own cancel: Canceled, with everything undone."""
-    async with staged(client, tmp_path, tools([]), [three("wait"), DONE]) as stage:
-        ended = await cancelled(stage, tmp_path, undo=True)
+@pytest.mark.parametrize("is_wanted", [True, pytest.param(False, marks=pytest.mark.full)])
+async def test_a_cancelled_task_is_rolled_back_when_it_was_asked_to(stages: Stages, is_wanted: bool) -> None:
+    """The signal, then Temporal's own cancel: Canceled, with everything undone. A plain cancel undoes nothing."""
+    async with stages(tools([]), [three("wait"), DONE]) as stage:
+        handle = await stage.start()
+        async with asyncio.timeout(20):
+            while not (stages.folder / "store.db").exists() or await notes(stages.folder) != ["x", "z"]:
+                await asyncio.sleep(0.05)
+        if is_wanted:
+            await handle.signal("undo_when_cancelled")
+        await handle.cancel()
+        ended = await outcome(handle)
 
-    assert (ended.status, [one.done for one in ended.undo]) == (TaskStatus.CANCELLED, [True] * 3)
-    assert await notes(tmp_path) == []
-
-
-@pytest.mark.full
-async def test_a_cancelled_task_keeps_what_it_did_otherwise(client: Client, tmp_path: Path) -> None:
-    """A plain cancel undoes nothing."""
-    async with staged(client, tmp_path, tools([]), [three("wait"), DONE]) as stage:
-        ended = await cancelled(stage, tmp_path, undo=False)
-
-    assert (ended.status, await notes(tmp_path)) == (TaskStatus.CANCELLED, ["x", "z"])
-
-
-async def cancelled(stage: Stage, folder: Path, *, undo: bool) -> Outcome:
-    """A task that was cancelled at its last step."""
-    handle = await stage.start()
-    async with asyncio.timeout(20):
-        while not (folder / "store.db").exists() or await notes(folder) != ["x", "z"]:
-            await asyncio.sleep(0.05)
-    if undo:
-        await handle.signal("undo_when_cancelled")
-    await handle.cancel()
-    return await outcome(handle)
+    assert (ended.status, [one.done for one in ended.undo]) == (TaskStatus.CANCELLED, [True] * 3 if is_wanted else [])
+    assert await notes(stages.folder) == ([] if is_wanted else ["x", "z"])
 
 
-async def test_a_closed_task_is_undone_by_a_workflow_of_its_own_as_often_as_one_likes(
-    client: Client, tmp_path: Path
-) -> None:
+async def rolled_back(stage: Stage, task: Handle, **more: Any) -> Outcome:
+    """The rollback of a closed task by a workflow of its own."""
+    progress = await task.query(AgentWorkflow.progress)
+    given = Undo(progress=progress.model_copy(update={"origin": task.first_execution_run_id, **more}))
+    return await stage.client.execute_workflow(UndoWorkflow.run, given, id=f"undo-{task.id}", task_queue=stage.queue)
+
+
+async def test_a_closed_task_is_undone_by_a_workflow_of_its_own_as_often_as_one_likes(stages: Stages) -> None:
     """The keys are those of the task, so the second rollback finds everything done and does nothing again."""
     sent = list[str]()
-    async with staged(client, tmp_path, tools(sent), [three("person"), DONE]) as stage:
+    async with stages(tools(sent), [three("person"), DONE]) as stage:
         handle = await stage.start()
         await outcome(handle)
-        progress = await handle.query(AgentWorkflow.progress)
-        given = Undo(progress=progress.model_copy(update={"origin": handle.first_execution_run_id}))
-        twice = [
-            await client.execute_workflow(UndoWorkflow.run, given, id=f"undo-{handle.id}", task_queue=stage.queue)
-            for _ in range(2)
-        ]
+        twice = [await rolled_back(stage, handle) for _ in range(2)]
 
     assert [[one.done for one in ended.undo] for ended in twice] == [[True] * 3] * 2
-    assert (await notes(tmp_path), sent) == ([], ["send y", "recall y"])
+    assert (await notes(stages.folder), sent) == ([], ["send y", "recall y"])
 
 
-async def test_a_closed_task_with_long_arguments_is_undone(client: Client, tmp_path: Path) -> None:
+async def test_a_closed_task_with_long_arguments_is_undone(stages: Stages) -> None:
     """The arguments are not kept beyond 8 KiB; the undo asks for `result.id` alone, and that is."""
-    async with staged(client, tmp_path, tools([]), [plan(step("a", "write", word="x" * 20_000)), DONE]) as stage:
+    async with stages(tools([]), [plan(step("a", "write", word="x" * 20_000)), DONE]) as stage:
         handle = await stage.start()
         await outcome(handle)
-        progress = await handle.query(AgentWorkflow.progress)
-        given = Undo(progress=progress.model_copy(update={"origin": handle.first_execution_run_id}))
-        undo = await client.execute_workflow(UndoWorkflow.run, given, id=f"undo-{handle.id}", task_queue=stage.queue)
+        kept = (await handle.query(AgentWorkflow.progress)).records[0]
+        undone = await rolled_back(stage, handle)
 
-    assert progress.records[0].args is None
-    assert ([one.done for one in undo.undo], await notes(tmp_path)) == ([True], [])
+    assert kept.args is None
+    assert ([one.done for one in undone.undo], await notes(stages.folder)) == ([True], [])
 
 
 @pytest.mark.full
-async def test_effects_that_are_not_kept_any_more_are_named(client: Client, tmp_path: Path) -> None:
+async def test_effects_that_are_not_kept_any_more_are_named(stages: Stages) -> None:
     """A long task folds its oldest steps away: nobody is told that all was undone."""
-    async with staged(client, tmp_path, tools([]), [plan(step("a", "write", word="x")), DONE]) as stage:
+    async with stages(tools([]), [plan(step("a", "write", word="x")), DONE]) as stage:
         handle = await stage.start()
         await outcome(handle)
-        progress = await handle.query(AgentWorkflow.progress)
-        more = {"origin": handle.first_execution_run_id, "folded": Folded(effects=2)}
-        given = Undo(progress=progress.model_copy(update=more))
         with pytest.raises(WorkflowFailureError) as failed:
-            await client.execute_workflow(UndoWorkflow.run, given, id=f"undo-{handle.id}", task_queue=stage.queue)
+            await rolled_back(stage, handle, folded=Folded(effects=2))
 
     assert "earlier steps (2 of a long task are not kept any more" in str(failed.value.cause)
-    assert await notes(tmp_path) == []
+    assert await notes(stages.folder) == []
 
 
 class Payment(BaseModel):
-    """What to pay."""
-
     to: str
     currency: str = "EUR"
     note: str | None = None
 
 
 class Refund(BaseModel):
-    """What to pay back."""
-
     to: str
     currency: str = "USD"
     note: str = "refund"
 
 
-async def test_an_undo_gets_the_defaults_with_which_its_call_was_made(client: Client, tmp_path: Path) -> None:
+async def test_an_undo_gets_the_defaults_with_which_its_call_was_made(stages: Stages) -> None:
     """Not its own, which could undo something else; what the call did not have at all is left out."""
     refunded = list[str]()
 
@@ -280,8 +249,7 @@ async def test_an_undo_gets_the_defaults_with_which_its_call_was_made(client: Cl
         step("b", "pay", "a", to="bob", currency="GBP", note="rent"),
         step("c", "person", "b", to="x"),
     )
-    async with staged(client, tmp_path, [refund, pay, person], [steps, DONE]) as stage:
-        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+    ended = await stages.run([refund, pay, person], [steps, DONE], UNDONE)
 
     assert [(one.step_id, one.done, one.reason) for one in ended.undo] == [("b", True, ""), ("a", True, "")]
     assert refunded == ["bob GBP rent", "ann EUR refund"]

@@ -24,9 +24,8 @@ from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from replan import Tool, Transaction, tool
 from runtime import serve
-from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
-from tests.workflows.history import kinds
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.harness import DONE, Proposals, Stage, plan, step, worker
+from tests.workflows.props import Recording, Said, Stages, Word, echo
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Code, Fault
@@ -57,22 +56,18 @@ class SendsPayload:
         return []
 
 
-@pytest.mark.parametrize(
-    ("encoding", "data", "expected"),
-    [
-        ("binary/encrypted", "?", ["persistent_infrastructural", "undecodable", 1]),
-        pytest.param(
-            "json/plain", "{not json", ["persistent_infrastructural", "undecodable", 1], marks=pytest.mark.full
-        ),
-        pytest.param(
-            "json/plain", '["no", "object"]', ["persistent_semantic", "invalid_input", 1], marks=pytest.mark.full
-        ),
-        ("json/plain", '{"word": 7}', ["persistent_semantic", "invalid_input", 1]),
-        pytest.param("binary/null", "", ["persistent_semantic", "invalid_input", 1], marks=pytest.mark.full),
-    ],
-)
+INVALID, UNDECODABLE = ["persistent_semantic", "invalid_input", 1], ["persistent_infrastructural", "undecodable", 1]
+SENT: dict[tuple[str, str], list[Any]] = {
+    ("binary/encrypted", "?"): UNDECODABLE,
+    ("json/plain", "{not json"): UNDECODABLE,
+    ("json/plain", '["no", "object"]'): INVALID,
+    ("json/plain", '{"word": 7}'): INVALID,
+    ("binary/null", ""): INVALID,
+}
+
+
 async def test_arguments_that_cannot_be_read_are_a_typed_fault_after_one_attempt(
-    client: Client, tmp_path: Path, encoding: str, data: str, expected: list[Any]
+    client: Client, tmp_path: Path
 ) -> None:
     """The boundary decodes by itself, so that the SDK does not retry in silence what can never succeed."""
     engine = await open_store(f"sqlite+aiosqlite:///{tmp_path / 'store.db'}")
@@ -82,82 +77,68 @@ async def test_arguments_that_cannot_be_read_are_a_typed_fault_after_one_attempt
         async with serve.build(
             client, queue, workflows=[SendsPayload], activities=activities, interceptors=[], is_watched=True
         ):
-            found = await client.execute_workflow(
-                SendsPayload.run, args=[encoding, data], id=f"send-{uuid.uuid4().hex}", task_queue=queue
-            )
+            found = {
+                sent: await client.execute_workflow(
+                    SendsPayload.run, args=list(sent), id=f"send-{uuid.uuid4().hex}", task_queue=queue
+                )
+                for sent in SENT
+            }
     await engine.dispose()
 
-    assert found == expected
+    assert found == SENT
 
 
 class Anything(BaseModel):
-    """A result that may hold what JSON cannot."""
-
     value: Any
 
 
-def returning(value: object) -> Tool[..., Any]:
+def returning(name: str, value: object, promised: Any = Said) -> Tool[..., Any]:
     """A tool that returns something else than it promises."""
 
-    @tool.read
-    async def answer(args: Word) -> Said:
+    async def answer(args: Word) -> Any:
         """Answer."""
-        return value  # type: ignore[return-value]  # the lie that is tested
+        return value
 
-    return answer
-
-
-@pytest.mark.parametrize(
-    "lie",
-    [{"sad": 1}, *(pytest.param(one, marks=pytest.mark.full) for one in (None, 7, "text", [Said(said="x")]))],
-    ids=repr,
-)
-async def test_a_result_that_is_not_what_was_promised_is_a_refusal(client: Client, tmp_path: Path, lie: object) -> None:
-    """A result can lie: it is checked against the annotation, and what breaks it leads to a new plan."""
-    async with staged(client, tmp_path, [returning(lie)], [plan(step("a", "answer")), DONE]) as stage:
-        ended = await stage.run()
-
-    assert [(one.code, one.decision, one.attempt) for one in ended.faults] == [("unexpected_result", "replan", 1)]
+    answer.__name__ = name
+    answer.__annotations__["return"] = promised
+    return tool.read(answer)
 
 
-@pytest.mark.parametrize(
-    "fits", [pytest.param({"said": "x"}, marks=pytest.mark.full), {"said": "x", "more": 1}], ids=repr
-)
-async def test_a_result_that_fits_the_promise_is_taken_as_it(client: Client, tmp_path: Path, fits: object) -> None:
-    """Plain data of the promised shape will do; fields that were not promised do not cross the border."""
-    async with staged(client, tmp_path, [returning(fits)], [plan(step("a", "answer")), DONE]) as stage:
-        ended = await stage.run()
-
-    assert ended.steps[0].result == {"said": "x"}
+ILLEGIBLE: dict[str, tuple[Any, str]] = {
+    "object": (object(), "unserialisable"),
+    "long": ("w" * (MAX_RESULT + 1), "too_large"),
+    "long_in_bytes": ("🦊" * (MAX_RESULT // 4 + 1), "too_large"),
+    "nan": (float("nan"), "unserialisable"),
+    "infinity": ([1, {"deep": float("inf")}], "unserialisable"),
+}
 
 
-@pytest.mark.parametrize(
-    ("value", "code"),
-    [
-        pytest.param(object(), "unserialisable", id="object"),
-        pytest.param("w" * (MAX_RESULT + 1), "too_large", id="long", marks=pytest.mark.full),
-        pytest.param("🦊" * (MAX_RESULT // 4 + 1), "too_large", id="long in bytes"),
-        pytest.param(float("nan"), "unserialisable", id="nan", marks=pytest.mark.full),
-        pytest.param([1, {"deep": float("inf")}], "unserialisable", id="infinity", marks=pytest.mark.full),
-    ],
-)
-async def test_a_result_that_cannot_be_carried_goes_to_a_person(
-    client: Client, tmp_path: Path, value: object, code: str
-) -> None:
-    """On the wire there is plain JSON of a bounded size; a tool that returns anything else has to be mended."""
+async def test_a_result_that_is_not_what_was_promised_is_a_refusal(stages: Stages) -> None:
+    """A result can lie: it is checked against the annotation, and what breaks it leads to a new plan.
 
-    @tool.read
-    async def answer(args: Word) -> Anything:
-        """Answer."""
-        return Anything(value=value)
+    Plain data of the promised shape will do; fields that were not promised do not cross the border. On the wire there
+    is plain JSON of a bounded size: a tool that returns anything else has to be mended by a person.
+    """
+    lies: list[object] = [{"sad": 1}, None, 7, "text", [Said(said="x")]]
+    fits = {"fits": {"said": "x"}, "fits_with_more": {"said": "x", "more": 1}}
+    tools = [returning(f"lie{number}", lie) for number, lie in enumerate(lies)]
+    tools += [returning(name, value) for name, value in fits.items()]
+    tools += [returning(name, Anything(value=value), Anything) for name, (value, _) in ILLEGIBLE.items()]
+    ended = await stages.each(tools, {one.__name__: [plan(step("a", one.__name__)), DONE] for one in tools})
+    faults = {
+        name: [(fault.code, fault.decision, fault.attempt) for fault in one.faults] for name, one in ended.items()
+    }
 
-    async with staged(client, tmp_path, [answer], [plan(step("a", "answer")), DONE]) as stage:
-        ended = await stage.run()
+    assert faults == {
+        **{f"lie{number}": [("unexpected_result", "replan", 1)] for number in range(len(lies))},
+        **{name: [] for name in fits},
+        **{name: [(code, "escalate", 1)] for name, (_, code) in ILLEGIBLE.items()},
+    }
+    assert [ended[name].steps[0].result for name in fits] == [{"said": "x"}] * 2
+    assert {ended[name].status for name in ILLEGIBLE} == {TaskStatus.ESCALATED}
 
-    assert (ended.status, ended.code, ended.steps[0].attempts) == (TaskStatus.ESCALATED, code, 1)
 
-
-async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(client: Client, tmp_path: Path) -> None:
+async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(stages: Stages) -> None:
     """The size is checked before the commit: what cannot be told has not happened."""
 
     @tool.transactional
@@ -166,11 +147,10 @@ async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(clien
         await tx.execute(text("insert into words values (:word)"), {"word": args.word})
         return Said(said="w" * (MAX_RESULT + 1) if args.word == "long" else "ok")
 
-    sqlite3.connect(tmp_path / "store.db").execute("create table words (word text)").connection.close()
+    sqlite3.connect(stages.folder / "store.db").execute("create table words (word text)").connection.close()
     script: Proposals = [plan(step("a", "insert", word="short"), step("b", "insert", "a", word="long")), DONE]
-    async with staged(client, tmp_path, [insert], script) as stage:
-        ended = await stage.run()
-    connection = sqlite3.connect(tmp_path / "store.db")
+    ended = await stages.run([insert], script)
+    connection = sqlite3.connect(stages.folder / "store.db")
     rows = connection.execute("select word from words").fetchall()
     connection.close()
 
@@ -188,8 +168,6 @@ async def large(args: Word) -> Said:
 
 
 class Words(BaseModel):
-    """Many words."""
-
     words: list[str]
 
 
@@ -199,60 +177,53 @@ async def swallow(args: Words) -> Said:
     return Said(said=str(len(args.words)))
 
 
-@pytest.mark.parametrize("letter", [pytest.param("x", marks=pytest.mark.full), "語"])
-async def test_arguments_that_the_server_would_not_carry_are_never_scheduled(
-    client: Client, tmp_path: Path, letter: str
-) -> None:
-    """Several references to a large result would make a payload at which the server terminates the workflow."""
+async def test_arguments_that_the_server_would_not_carry_are_never_scheduled(stages: Stages) -> None:
+    """Several references to a large result would make a payload at which the server terminates the workflow.
+
+    So are arguments that turned out to be no object: a call is never made with its defaults instead.
+    """
     many: JsonValue = [{"$from": "a", "path": "said"}] * 12
-    script: Proposals = [plan(step("a", "large", word=letter), step("b", "swallow", words=many)), DONE]
-    async with staged(client, tmp_path, [large, swallow], script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+    whole = Step(id="b", kind="echo", args={"$from": "a", "path": "said"})
+    scripts: dict[str, Proposals] = {
+        letter: [plan(step("a", "large", word=letter), step("b", "swallow", words=many)), DONE] for letter in "x語"
+    }
+    scripts["a single value"] = [plan(step("a", "echo", word="hi"), whole), DONE]
+    ended = await stages.each([large, swallow, echo], scripts)
 
-    assert [(one.step_id, one.code, one.attempt, one.decision) for one in ended.faults] == [
-        ("b", "invalid_input", 0, "replan")
-    ]
-    assert "swallow" not in scheduled
+    assert {text: [(f.step_id, f.code, f.attempt, f.decision) for f in one.faults] for text, one in ended.items()} == (
+        {text: [("b", "invalid_input", 0, "replan")] for text in scripts}
+    )
+    assert {one.spent.tool_calls for one in ended.values()} == {1}
 
 
 @pytest.mark.parametrize("letter", [pytest.param("x", marks=pytest.mark.full), "語"])
-async def test_what_the_server_would_not_carry_to_the_planner_is_left_out(
-    client: Client, tmp_path: Path, letter: str
-) -> None:
-    """Bytes count, not characters: at 2 MB the server would terminate the workflow, with all that was finished."""
+async def test_what_the_server_would_not_carry_to_the_planner_is_left_out(stages: Stages, letter: str) -> None:
+    """Bytes count, not characters: at 2 MB the server would terminate the workflow, with all that was finished.
+
+    For the steps it is there: a reference is resolved in the workflow, which has everything.
+    """
     steps = plan(*(step(f"a{number}", "large", word=letter) for number in range(9)))
-    planner = Recording(steps, DONE)
-    async with staged(client, tmp_path, [large], planner) as stage:
-        ended = await stage.run()
+    lengths = plan(*(step(f"b{n}", "swallow", words=[{"$from": f"a{n}", "path": "said"}]) for n in range(9)))
+    planner = Recording(steps, lengths, DONE)
+    ended = await stages.run([large, swallow], planner)
     told = [record.left_out > 0 for record in planner.told[1].records]
 
     assert (ended.status, {one.status for one in ended.steps}) == (TaskStatus.COMPLETED, {StepStatus.COMPLETED})
-    assert (told.count(False), [one.result_omitted for one in ended.steps]) == (2, told)
-
-
-@pytest.mark.full
-async def test_what_was_left_out_for_the_planner_is_there_for_the_steps(client: Client, tmp_path: Path) -> None:
-    """A reference is resolved in the workflow, which has everything."""
-    steps = plan(*(step(f"a{number}", "large", word="x") for number in range(9)))
-    lengths = plan(*(step(f"b{n}", "swallow", words=[{"$from": f"a{n}", "path": "said"}]) for n in range(9)))
-    async with staged(client, tmp_path, [large, swallow], [steps, lengths, DONE]) as stage:
-        ended = await stage.run()
-
+    assert told.count(False) == 2
     assert [one.result for one in ended.steps[-9:]] == [{"said": "1"}] * 9
 
 
 @pytest.mark.full
-async def test_large_arguments_are_shown_as_they_were_planned(client: Client, tmp_path: Path) -> None:
-    """A task whose outcome is refused could never end."""
+async def test_large_arguments_and_results_are_left_out_of_an_outcome(stages: Stages) -> None:
+    """A task whose outcome is refused could never end: large arguments are shown as they were planned."""
     planned: JsonValue = [{"$from": "a", "path": "said"}] * 2
     steps = plan(step("a", "large", word="x"), *(step(f"b{number}", "swallow", words=planned) for number in range(8)))
-    async with staged(client, tmp_path, [large, swallow], [steps, DONE]) as stage:
-        ended = await stage.run()
+    results = plan(*(step(f"a{number}", "large", word="x") for number in range(9)))
+    ended = await stages.each([large, swallow], {"arguments": [steps, DONE], "results": [results, DONE]})
 
-    assert ended.status is TaskStatus.COMPLETED
-    assert [one.args for one in ended.steps[1:]] == [{"words": planned}] * 8
+    assert {one.status for one in ended.values()} == {TaskStatus.COMPLETED}
+    assert [one.args for one in ended["arguments"].steps[1:]] == [{"words": planned}] * 8
+    assert [one.result_omitted for one in ended["results"].steps].count(False) == 2
 
 
 @pytest.mark.parametrize(
@@ -280,12 +251,3 @@ async def test_what_another_version_of_the_worker_returns_is_taken(
 
     assert (ended.status, ended.steps[0].result) == (TaskStatus.COMPLETED, "x")
     assert [one.code for one in ended.faults] == known
-
-
-async def test_arguments_that_stand_for_a_single_value_are_refused(client: Client, tmp_path: Path) -> None:
-    """A call is never made with its defaults because its arguments turned out to be no object."""
-    whole = Step(id="b", kind="echo", args={"$from": "a", "path": "said"})
-    async with staged(client, tmp_path, [echo], [plan(step("a", "echo", word="hi"), whole), DONE]) as stage:
-        ended = await stage.run()
-
-    assert [(one.step_id, one.code, one.attempt) for one in ended.faults] == [("b", "invalid_input", 0)]

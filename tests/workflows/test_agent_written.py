@@ -1,32 +1,26 @@
 """A hand-written plan with what comes after it, on a real server."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from temporalio.client import Client
 
-from replan import Refused, tool
-from tests.harness import DONE, outcome, plan, staged, step
+from replan import Refused
+from tests.harness import DONE, Proposals, plan, step
 from tests.workflows.history import kinds
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Scripts, Stages, echo, played
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.plans.proposal import BY_HAND, Answer, GiveUp, Proposal, Question
 
-
-@tool.read
-async def refuse(args: Word) -> Said:
-    """Be refused."""
-    raise Refused("No.")
+COMPLETED, FAILED = StepStatus.COMPLETED, StepStatus.FAILED
+refuse = played("refuse", Refused("No."))
 
 
-def by_hand(first: str, *revisions: Proposal, **more: Any) -> Task:
+def by_hand(first: str, *revisions: Proposal, text: str = "by hand", **more: Any) -> Task:
     """A task whose first plan calls the kind `first`."""
-    return Task(text="by hand", plan=(step("a", first),), revisions=revisions, **more)
+    return Task(text=text, plan=(step("a", first),), revisions=revisions, **more)
 
 
 def ended_steps(ended: Outcome) -> dict[str, StepStatus]:
@@ -34,153 +28,103 @@ def ended_steps(ended: Outcome) -> dict[str, StepStatus]:
     return {one.id: one.status for one in ended.steps}
 
 
-async def test_after_a_rejection_comes_the_next_written_plan(client: Client, tmp_path: Path) -> None:
-    """Then, as after every hand-written plan, the planner is asked what comes next."""
+async def test_after_a_rejection_comes_the_next_written_plan(stages: Stages) -> None:
+    """Then, as after every hand-written plan, the planner is asked what comes next; the record says `by hand`."""
     planner = Recording(DONE, DONE, DONE, Answer(result="the end"))
     revisions = [plan(step("b", "refuse", word="again"), because="It may be free now."), plan(step("c", "echo"))]
-    async with staged(client, tmp_path, [refuse, echo], planner) as stage:
-        handle = await stage.start(by_hand("refuse", *revisions))
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+    ended, handle = await stages.ended([refuse, echo], planner, by_hand("refuse", *revisions))
 
     assert (ended.status, ended.replans, [told.turn for told in planner.told]) == (TaskStatus.COMPLETED, 2, [4])
-    assert ended_steps(ended) == {"a": StepStatus.FAILED, "b": StepStatus.FAILED, "c": StepStatus.COMPLETED}
-    assert [one.because for one in ended.revisions] == ["", "It may be free now.", ""]
-    assert scheduled == ["catalogue", "refuse", "replan", "refuse", "replan", "echo", "plan"]
-
-
-@pytest.mark.full
-async def test_a_plan_that_finished_needs_none_that_was_written_for_its_rejection(
-    client: Client, tmp_path: Path
-) -> None:
-    """The next answer ends the task; the planner is not asked."""
-    planner = Recording(DONE)
-    async with staged(client, tmp_path, [echo], planner) as stage:
-        ended = await stage.run(by_hand("echo", plan(step("b", "echo")), Answer(result={"ok": True})))
-
-    assert (ended.status, ended.result, ended_steps(ended)) == (
-        TaskStatus.COMPLETED,
-        {"ok": True},
-        {"a": StepStatus.COMPLETED},
-    )
-    assert planner.told == []
-
-
-@pytest.mark.full
-async def test_an_answer_is_passed_over_after_a_rejection(client: Client, tmp_path: Path) -> None:
-    """It would say that all was done. When nothing is left, the planner is asked, and nothing is played later."""
-    planner = Recording(DONE, plan(step("b", "refuse", word="b")), plan(step("c", "echo")), Answer(result="its own"))
-    async with staged(client, tmp_path, [refuse, echo], planner) as stage:
-        ended = await stage.run(by_hand("refuse", Answer(result="all done")))
-
-    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "its own")
-
-
-@pytest.mark.parametrize(
-    ("said", "status", "code"),
-    [
-        (GiveUp(reason="Then not."), TaskStatus.FAILED, "gave_up"),
-        pytest.param(Question(text="Which other?"), TaskStatus.ESCALATED, "question", marks=pytest.mark.full),
-    ],
-)
-async def test_a_person_may_write_that_a_rejection_ends_the_task(
-    client: Client, tmp_path: Path, said: Proposal, status: TaskStatus, code: str
-) -> None:
-    """Without a request to the planner."""
-    planner = Recording(DONE)
-    async with staged(client, tmp_path, [refuse], planner) as stage:
-        ended = await stage.run(by_hand("refuse", said))
-
-    assert (ended.status, ended.code, planner.told) == (status, code, [])
+    assert ended_steps(ended) == {"a": FAILED, "b": FAILED, "c": COMPLETED}
+    assert [(one.because, one.planner) for one in ended.revisions] == [
+        ("", BY_HAND),
+        ("It may be free now.", BY_HAND),
+        ("", BY_HAND),
+    ]
+    assert ended.planner == BY_HAND
+    assert await kinds(handle) == ["catalogue", "refuse", "replan", "refuse", "replan", "echo", "plan"]
 
 
 SUM: dict[str, JsonValue] = {"words": [{"$from": "a", "path": "said"}, {"$from": "b"}], "by": "hand"}
 
 
-async def test_a_written_answer_is_made_of_results(client: Client, tmp_path: Path) -> None:
-    """Its references are resolved as those of arguments are; the planner is not asked."""
-    steps = step("a", "echo", word="hi"), step("b", "echo", word="ho")
-    async with staged(client, tmp_path, [echo], Recording(DONE)) as stage:
-        handle = await stage.start(Task(text="by hand", plan=steps, revisions=(Answer(result=SUM),)))
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+async def test_what_a_person_wrote_for_the_end_needs_no_planner(stages: Stages) -> None:
+    """An answer is made of results, as arguments are; a rejection may end the task; mistakes are found before."""
+    said = step("a", "echo", word="hi"), step("b", "echo", word="ho")
+    tasks = [
+        Task(text="an answer of results", plan=said, revisions=(Answer(result=SUM),)),
+        by_hand("echo", plan(step("b", "echo")), Answer(result={"ok": True}), text="a plan that finished"),
+        by_hand("refuse", GiveUp(reason="Then not."), text="give up"),
+        by_hand("refuse", Question(text="Which other?"), text="ask"),
+        by_hand("refuse", plan(step("a", "refuse")), text="the id of a step that ran, and a rejected call"),
+    ]
+    planner = Scripts({task.text: [DONE] for task in tasks})
+    ended = await stages.each([refuse, echo], planner, *tasks)
 
-    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, {"words": ["hi", {"said": "ho"}], "by": "hand"})
-    assert scheduled == ["catalogue", "echo", "echo"]
-
-
-@pytest.mark.full
-async def test_an_answer_whose_step_was_replaced_is_the_planners(client: Client, tmp_path: Path) -> None:
-    """The written answer has no result to be made of."""
-    planner = Recording(DONE, DONE, Answer(result="the end"))
-    async with staged(client, tmp_path, [refuse, echo], planner) as stage:
-        ended = await stage.run(
-            by_hand("refuse", plan(step("b", "echo")), Answer(result={"$from": "a", "path": "said"}))
-        )
-
-    assert (ended.status, ended.result, [one.turn for one in planner.told]) == (TaskStatus.COMPLETED, "the end", [3])
-
-
-BAD_REVISIONS: list[tuple[Proposal, Sequence[str]]] = [
-    (plan(step("b", "ecco")), ["revisions.1: step 'b': there is no kind 'ecco': did you mean echo?"]),
-    (plan(step("b", "echo", wrod="x")), ["revisions.1: step 'b': echo: has no argument 'wrod': did you mean word?"]),
-    (plan(step("b", "echo", "zz")), ["revisions.1: step 'b' needs 'zz'"]),
-    (
-        Answer(result=[{"$from": "a"}, {"$from": "ab"}]),
-        ["revisions.1: the answer refers to 'ab', which does not exist"],
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("bad", "says"), [BAD_REVISIONS[0], *(pytest.param(*one, marks=pytest.mark.full) for one in BAD_REVISIONS[1:])]
-)
-async def test_a_mistake_in_a_later_plan_is_found_before_anything_runs(
-    client: Client, tmp_path: Path, bad: Proposal, says: Sequence[str]
-) -> None:
-    """Not in the middle of the task, when effects are applied."""
-    async with staged(client, tmp_path, [echo], Recording(DONE)) as stage:
-        handle = await stage.start(by_hand("echo", plan(step("aa", "echo", "a")), bad))
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
-
-    assert (ended.status, ended.code, scheduled) == (TaskStatus.FAILED, "plan_refused", ["catalogue"])
-    assert [part for part in says if part not in ended.reason] == []
+    assert [(one.status, one.code, one.result) for one in ended.values()] == [
+        (TaskStatus.COMPLETED, None, {"words": ["hi", {"said": "ho"}], "by": "hand"}),
+        (TaskStatus.COMPLETED, None, {"ok": True}),
+        (TaskStatus.FAILED, "gave_up", None),
+        (TaskStatus.ESCALATED, "question", None),
+        (TaskStatus.FAILED, "plan_refused", None),
+    ]
+    assert ended_steps(ended["a plan that finished"]) == {"a": COMPLETED}
+    assert planner.told == {}
 
 
 @pytest.mark.full
-async def test_a_later_plan_that_cannot_be_run_where_it_is_needed_is_refused(client: Client, tmp_path: Path) -> None:
-    """The id of a step that ran is taken, and the rejected call is not repeated: that is no request to the planner."""
-    planner = Recording(DONE)
-    async with staged(client, tmp_path, [refuse], planner) as stage:
-        ended = await stage.run(by_hand("refuse", plan(step("a", "refuse"))))
+async def test_the_planner_goes_on_where_what_was_written_cannot(stages: Stages) -> None:
+    """An answer after a rejection would say that all was done, and one of a replaced step has no result to be made of.
 
-    assert (ended.status, ended.code, planner.told) == (TaskStatus.FAILED, "plan_refused", [])
-
-
-@pytest.mark.full
-async def test_a_step_that_never_started_may_be_written_again(client: Client, tmp_path: Path) -> None:
-    """Under its own id, which no call has used."""
-    first = (step("a", "refuse"), step("last", "echo", "a"))
+    A planner that plans is named, from its own plan on. A step that never started may be written again, under its id.
+    """
     again = plan(step("b", "echo", word="b"), step("last", "echo", "b"))
-    async with staged(client, tmp_path, [refuse, echo], [DONE, DONE, DONE]) as stage:
-        ended = await stage.run(Task(text="by hand", plan=first, revisions=(again,)))
+    tasks = [
+        by_hand("refuse", Answer(result="all done"), text="passed over"),
+        by_hand("refuse", plan(step("b", "echo")), Answer(result={"$from": "a", "path": "said"}), text="replaced"),
+        by_hand("refuse", text="named"),
+        Task(text="again", plan=(step("a", "refuse"), step("last", "echo", "a")), revisions=(again,)),
+    ]
+    its_own: Proposals = [DONE, plan(step("b", "refuse", word="b")), plan(step("c", "echo")), Answer(result="its own")]
+    scripts = Scripts(
+        {
+            "passed over": its_own,
+            "replaced": [DONE, DONE, Answer(result="the end")],
+            "named": [DONE, plan(step("b", "echo")), DONE],
+            "again": [DONE] * 3,
+        }
+    )
+    ended = await stages.each([refuse, echo], scripts, *tasks)
 
-    assert (ended.status, ended_steps(ended)["last"]) == (TaskStatus.COMPLETED, StepStatus.COMPLETED)
+    assert {text: (one.status, one.result) for text, one in ended.items()} == {
+        "passed over": (TaskStatus.COMPLETED, "its own"),
+        "replaced": (TaskStatus.COMPLETED, "the end"),
+        "named": (TaskStatus.COMPLETED, "done"),
+        "again": (TaskStatus.COMPLETED, "done"),
+    }
+    assert [one.turn for one in scripts.told["replaced"]] == [3]
+    assert ([one.planner for one in ended["named"].revisions], ended["named"].planner) == (
+        [BY_HAND, "scripted"],
+        "scripted",
+    )
+    assert ended_steps(ended["again"])["last"] is COMPLETED
 
 
-async def test_the_record_of_a_hand_written_plan_says_by_hand(client: Client, tmp_path: Path) -> None:
-    """In each revision, and of the task, though a planner without a model puts the results together."""
-    async with staged(client, tmp_path, [refuse, echo], Recording(DONE, DONE, DONE)) as stage:
-        ended = await stage.run(by_hand("refuse", plan(step("b", "echo"))))
+BAD_REVISIONS: dict[str, Proposal] = {
+    "revisions.1: step 'b': there is no kind 'ecco': did you mean echo?": plan(step("b", "ecco")),
+    "revisions.1: step 'b': echo: has no argument 'wrod': did you mean word?": plan(step("b", "echo", wrod="x")),
+    "revisions.1: step 'b' needs 'zz'": plan(step("b", "echo", "zz")),
+    "revisions.1: the answer refers to 'ab', which does not exist": Answer(result=[{"$from": "a"}, {"$from": "ab"}]),
+}
 
-    assert ([one.planner for one in ended.revisions], ended.planner) == ([BY_HAND, BY_HAND], BY_HAND)
 
+async def test_a_mistake_in_a_later_plan_is_found_before_anything_runs(stages: Stages) -> None:
+    """Not in the middle of the task, when effects are applied."""
+    tasks = [by_hand("echo", plan(step("aa", "echo", "a")), bad, text=says) for says, bad in BAD_REVISIONS.items()]
+    planner = Scripts({task.text: [DONE] for task in tasks})
+    ended = await stages.each([echo], planner, *tasks)
 
-@pytest.mark.full
-async def test_a_planner_that_plans_after_a_hand_written_plan_is_named(client: Client, tmp_path: Path) -> None:
-    """From its own plan on."""
-    async with staged(client, tmp_path, [refuse, echo], Recording(DONE, plan(step("b", "echo")), DONE)) as stage:
-        ended = await stage.run(by_hand("refuse"))
-
-    assert ([one.planner for one in ended.revisions], ended.planner) == ([BY_HAND, "recording"], "recording")
+    assert {(one.status, one.code, one.spent.tool_calls) for one in ended.values()} == {
+        (TaskStatus.FAILED, "plan_refused", 0)
+    }
+    assert [says for says, one in ended.items() if says not in one.reason] == [] and planner.told == {}

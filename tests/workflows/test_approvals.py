@@ -18,8 +18,9 @@ from replan import Key, NeedsPerson, Tool, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo
 from tests.workflows.test_agent_people import answer, asked, refusal, waiting
+from tests.workflows.test_undo_contract import seen_by
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -30,15 +31,11 @@ from workflows.rollback import Undo, UndoCall, UndoWorkflow
 
 
 class Purchase(BaseModel):
-    """What is to be bought."""
-
     item: str
     amount: int
 
 
 class Receipt(BaseModel):
-    """What was bought."""
-
     item: str
     amount: int
 
@@ -128,17 +125,6 @@ async def test_an_approved_call_is_made_once(stage: Stage) -> None:
     assert [(fault.code, fault.decision) for fault in ended.faults] == [("needs_approval", "ask")]
 
 
-async def test_a_call_below_the_condition_needs_none(client: Client, tmp_path: Path) -> None:
-    """Nobody is asked, and nothing else is scheduled."""
-    cheap: Proposals = [plan(step("bought", "buy", item="pen", amount=5)), DONE]
-    async with staged(client, tmp_path, TOOLS, cheap) as staging:
-        handle = await staging.start(waiting())
-        ended = await outcome(handle)
-        called = (await kinds(handle)).count("buy")
-
-    assert (ended.status, ended.requests, called) == (TaskStatus.COMPLETED, (), 1)
-
-
 WHO_NEEDS_ONE: dict[str, tuple[str, str, list[str]]] = {
     "declared": ("declared", "the task asks for declared", []),
     "effects": ("effects", "buy needs approval: the task asks before each call that changes something.", ["bought"]),
@@ -146,34 +132,32 @@ WHO_NEEDS_ONE: dict[str, tuple[str, str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("policy", "reason", "steps"), sampled(WHO_NEEDS_ONE, "effects"))
-async def test_a_task_may_want_more_approvals(
-    client: Client, tmp_path: Path, policy: str, reason: str, steps: list[str]
-) -> None:
-    """Of all effects, or of all calls, also of those that run in the workflow task's worker."""
+@pytest.mark.parametrize(("policy", "reason", "steps"), sampled(WHO_NEEDS_ONE, "declared", "effects"))
+async def test_a_task_may_want_more_approvals(stages: Stages, policy: str, reason: str, steps: list[str]) -> None:
+    """Of all effects, or of all calls, also of those that run in the workflow task's worker; else of those above."""
     cheap = plan(
         step("first", "echo", word="a"),
         step("bought", "buy", "first", item="pen", amount=5),
         step("twice", "double", "bought", word="b"),
     )
-    async with staged(client, tmp_path, TOOLS, [cheap, DONE]) as staging:
+    async with stages(TOOLS, [cheap, DONE]) as staging:
         handle = await staging.start(waiting(approve=policy))
         for number in range(1, len(steps) + 1):
             await approve(handle, await asked(handle, number))
         ended = await outcome(handle)
 
+    assert steps or (await kinds(handle)).count("buy") == 1
     assert (ended.status, [one.step for one in ended.requests]) == (TaskStatus.COMPLETED, steps)
     assert not steps or ended.requests[0].reason == reason
     assert SHOP.sold == [("pen", 5)]
 
 
 @pytest.mark.full
-async def test_nobody_is_asked_to_approve_what_the_tool_does_not_take(client: Client, tmp_path: Path) -> None:
+async def test_nobody_is_asked_to_approve_what_the_tool_does_not_take(stages: Stages) -> None:
     """Arguments are checked first: the planner has to mend them."""
     said: JsonValue = {"$from": "said", "path": "said"}
     wrong: Proposals = [plan(step("said", "echo", word="many"), step("bought", "buy", item="desk", amount=said)), DONE]
-    async with staged(client, tmp_path, TOOLS, wrong) as staging:
-        ended = await staging.run(waiting(approve="effects"))
+    ended = await stages.run(TOOLS, wrong, waiting(approve="effects"))
 
     assert (ended.requests, [fault.code for fault in ended.faults]) == ((), ["invalid_input"])
 
@@ -188,8 +172,6 @@ async def test_a_task_that_does_not_wait_ends(stage: Stage) -> None:
 
 
 class TriesAgain(BaseModel):
-    """Plans the purchase; after a rejection for less, in a step with another id."""
-
     name: str = "tries again"
 
     async def propose(self, situation: Any, kinds: Mapping[str, Any]) -> Any:
@@ -204,9 +186,9 @@ class TriesAgain(BaseModel):
         )
 
 
-async def test_a_rejection_is_told_to_the_planner(client: Client, tmp_path: Path) -> None:
+async def test_a_rejection_is_told_to_the_planner(stages: Stages) -> None:
     """Its new call needs an approval of its own: the one before is not for it."""
-    async with staged(client, tmp_path, TOOLS, TriesAgain()) as staging:
+    async with stages(TOOLS, TriesAgain()) as staging:
         handle = await staging.start(waiting())
         first = await asked(handle)
         await answer(handle, "reject", reason="Too dear.", by="bob")
@@ -275,7 +257,7 @@ async def test_an_approval_needs_the_code_of_what_was_seen(stage: Stage) -> None
 
 
 @pytest.mark.full
-async def test_an_approval_lasts_for_the_retries_of_its_call(client: Client, tmp_path: Path) -> None:
+async def test_an_approval_lasts_for_the_retries_of_its_call(stages: Stages) -> None:
     """And for the same call after a person mended what was broken, since it had no effect yet."""
 
     @tool.keyed(approve="always")
@@ -286,7 +268,7 @@ async def test_an_approval_lasts_for_the_retries_of_its_call(client: Client, tmp
             raise ConnectionResetError
         return Receipt(item=args.item, amount=args.amount)
 
-    async with staged(client, tmp_path, [pay], [plan(step("paid", "pay", item="desk", amount=1)), DONE]) as staging:
+    async with stages([pay], [plan(step("paid", "pay", item="desk", amount=1)), DONE]) as staging:
         handle = await staging.start(waiting())
         await approve(handle, await asked(handle))
         ended = await outcome(handle)
@@ -306,7 +288,7 @@ async def test_a_resolution_without_a_cause_is_no_answer(stage: Stage) -> None:
     assert (ended.status, SHOP.sold, len(ended.requests)) == (TaskStatus.COMPLETED, [("desk", 900)], 1)
 
 
-async def test_a_fallback_needs_an_approval_of_its_own(client: Client, tmp_path: Path) -> None:
+async def test_a_fallback_needs_an_approval_of_its_own(stages: Stages) -> None:
     """It is another call."""
 
     @tool.keyed(approve="always")
@@ -320,9 +302,7 @@ async def test_a_fallback_needs_an_approval_of_its_own(client: Client, tmp_path:
         """Buy where nobody answers."""
         raise ConnectionRefusedError(111, "refused")
 
-    async with staged(
-        client, tmp_path, [first, other], [plan(step("a", "first", item="x", amount=1)), DONE]
-    ) as staging:
+    async with stages([first, other], [plan(step("a", "first", item="x", amount=1)), DONE]) as staging:
         handle = await staging.start(waiting())
         await approve(handle, await asked(handle))
         second = await asked(handle, 2)
@@ -334,10 +314,10 @@ async def test_a_fallback_needs_an_approval_of_its_own(client: Client, tmp_path:
 
 
 @pytest.mark.full
-async def test_several_calls_ask_at_the_same_time(client: Client, tmp_path: Path) -> None:
+async def test_several_calls_ask_at_the_same_time(stages: Stages) -> None:
     """Each has a request of its own, and the code says for which of them an approval is."""
     both = plan(step("one", "buy", item="desk", amount=900), step("two", "buy", item="lamp", amount=800))
-    async with staged(client, tmp_path, TOOLS, [both, DONE]) as staging:
+    async with stages(TOOLS, [both, DONE]) as staging:
         handle = await staging.start(waiting())
         await asked(handle, 2)
         first, second = (await handle.query("progress", result_type=dict))["requests"]
@@ -376,10 +356,9 @@ RESERVED = [
 ]
 
 
-async def test_an_undo_is_held_like_any_call(client: Client, tmp_path: Path) -> None:
+async def test_an_undo_is_held_like_any_call(stages: Stages) -> None:
     """A planner that wants a large transfer does not get it by reserving: the effect has to be undone by a person."""
-    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
-        ended = await staging.run(Task(text="a task", on_escalation="undo"))
+    ended = await stages.run(wiring(), [plan(*RESERVED), DONE], Task(text="a task", on_escalation="undo"))
 
     assert SHOP.returned == ["pen 5"]
     assert [(one.step_id, one.done, one.reason) for one in ended.undo] == [
@@ -389,10 +368,10 @@ async def test_an_undo_is_held_like_any_call(client: Client, tmp_path: Path) -> 
     assert ended.reason.endswith("Not undone: large (wire needs approval: the amount is above 500).")
 
 
-async def test_the_policy_of_a_task_holds_undos_as_well(client: Client, tmp_path: Path) -> None:
+async def test_the_policy_of_a_task_holds_undos_as_well(stages: Stages) -> None:
     """Where each effect is approved, an approval of the effect does not pay for its undo."""
     steps = [step("bought", "buy", item="desk", amount=900), step("more", "buy", "bought", item="lamp", amount=800)]
-    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as staging:
+    async with stages(TOOLS, [plan(*steps), DONE]) as staging:
         handle = await staging.start(waiting(approve="effects"))
         await approve(handle, await asked(handle))
         await asked(handle, 2)
@@ -412,19 +391,15 @@ async def closed(staging: Stage) -> Handle:
     return handle
 
 
-async def test_an_undo_that_a_person_has_seen_is_made(client: Client, tmp_path: Path) -> None:
+async def test_an_undo_that_a_person_has_seen_is_made(stages: Stages) -> None:
     """The list has the calls with their arguments; a confirmed call is made once, however often it is undone."""
     seen = list[PlannedUndo]()
 
-    async def confirm(planned: PlannedUndo) -> bool:
-        seen.append(planned)
-        return True
-
-    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+    async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
-        unseen = await undo(client, handle, View(), is_attended=False)
-        confirmed = await undo(client, handle, View(), is_attended=False, confirm=confirm)
-        again = await undo(client, handle, View(), is_attended=False, confirm=confirm)
+        unseen = await undo(stages.client, handle, View(), is_attended=False)
+        confirmed = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by(seen))
+        again = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by(seen))
 
     assert unseen.planned is not None and [one.step for one in unseen.planned.to_approve] == ["large"]
     [listed] = seen
@@ -435,33 +410,32 @@ async def test_an_undo_that_a_person_has_seen_is_made(client: Client, tmp_path: 
     assert SHOP.returned == ["pen 5", "house 900000"]
 
 
-async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client, tmp_path: Path) -> None:
+async def test_a_reset_that_undoes_shows_only_what_it_would_call(stages: Stages) -> None:
     """The effects after the step to which the task goes back; without a person they stay, and are named."""
-    seen = list[list[str]]()
+    seen = list[PlannedUndo]()
 
-    async def confirm(planned: PlannedUndo) -> bool:
-        seen.append([one.step for one in planned.calls])
-        return True
-
-    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+    async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
-        [unseen] = await undo_steps(client, handle, {"large"}, View(), is_attended=False)
-        [confirmed] = await undo_steps(client, handle, {"large"}, View(), is_attended=False, confirm=confirm)
+        [unseen] = await undo_steps(stages.client, handle, {"large"}, View(), is_attended=False)
+        [confirmed] = await undo_steps(
+            stages.client, handle, {"large"}, View(), is_attended=False, confirm=seen_by(seen)
+        )
 
     assert (unseen.done, unseen.reason) == (False, "wire needs approval: the amount is above 500.")
-    assert (confirmed.done, seen, SHOP.returned) == (True, [["large"]], ["house 900000"])
+    [listed] = seen
+    assert (confirmed.done, [one.step for one in listed.calls], SHOP.returned) == (True, ["large"], ["house 900000"])
 
 
-async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client, tmp_path: Path) -> None:
+async def test_a_confirmation_is_for_the_arguments_that_were_seen(stages: Stages) -> None:
     """A call with others is held: by the workflow, and by the worker that compares what it is sent."""
-    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+    async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
         progress = await handle.query(AgentWorkflow.progress)
         progress.origin = handle.first_execution_run_id
         other = UndoCall(step="large", kind="wire", args={"item": "house", "amount": 501})
         progress.confirmed = {"large": other.digest, "small": other.digest}
         with pytest.raises(WorkflowFailureError) as failed:
-            await client.execute_workflow(
+            await stages.client.execute_workflow(
                 UndoWorkflow.run, Undo(progress=progress), id=f"undo-{handle.id}", task_queue=staging.queue
             )
 
@@ -469,32 +443,28 @@ async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client
     assert "large (wire needs approval: the amount is above 500)" in str(failed.value.cause)
 
 
-async def test_what_was_confirmed_before_a_cancel_is_undone(client: Client, tmp_path: Path) -> None:
+async def test_what_was_confirmed_before_a_cancel_is_undone(stages: Stages) -> None:
     """`cancel --undo` tells the running task what a person has seen; what it does after that is held."""
-    steps = [RESERVED[0], step("open", "buy", "large", item="lamp", amount=800)]
-
-    async def confirm(planned: PlannedUndo) -> bool:
-        return [one.step for one in planned.calls] == ["large"]
-
-    async with staged(client, tmp_path, wiring(), [plan(*steps), DONE]) as staging:
+    steps, seen = [RESERVED[0], step("open", "buy", "large", item="lamp", amount=800)], list[PlannedUndo]()
+    async with stages(wiring(), [plan(*steps), DONE]) as staging:
         first, second = [await staging.start(waiting()) for _ in range(2)]
         for handle in (first, second):
             await asked(handle)
-        await cancel(client, first, undo=True, confirm=confirm)
-        await cancel(client, second, undo=True)
+        await cancel(stages.client, first, undo=True, confirm=seen_by(seen))
+        await cancel(stages.client, second, undo=True)
         ended = [await outcome(handle) for handle in (first, second)]
 
+    assert [[one.step for one in planned.calls] for planned in seen] == [["large"]]
     assert [[(one.step_id, one.done) for one in each.undo] for each in ended] == [[("large", True)], [("large", False)]]
     assert SHOP.returned == ["house 900000"]
 
 
 async def reset_to(client: Client, handle: Handle, *, event: int) -> WorkflowHandle[Any, Outcome]:
     """Temporal's own reset, which applies the Updates after the reset point again."""
-    seen = await handle.describe()
     made = await client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=seen.run_id or ""),
+            workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=(await handle.describe()).run_id or ""),
             reason="test",
             request_id=f"{handle.id}-{event}",
             workflow_task_finish_event_id=event,

@@ -5,8 +5,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.workflows.test_rooms import SOURCES, named, tree
 
 PLACES = ("workflows", "activities/boundary", "client")
@@ -62,9 +60,8 @@ def test_fields_of_a_large_class_are_grouped_by_when_they_are_set() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "docstring", ["What it is.", "Runs.", "What it is.\n\nRun it after a fault.", "Is read\nRuns a."]
-)
-def test_a_docstring_without_a_moment_is_found(docstring: str) -> None:
+def test_a_docstring_without_a_moment_is_found() -> None:
     """The test above would notice."""
-    assert not WHEN.match(docstring)
+    silent = ("What it is.", "Runs.", "What it is.\n\nRun it after a fault.", "Is read\nRuns a.")
+
+    assert [docstring for docstring in silent if WHEN.match(docstring)] == []

@@ -60,28 +60,15 @@ def decisions(code: Code, effects: tuple[Applied, ...] = tuple(Applied)) -> list
 
 
 def test_every_code_has_one_quadrant() -> None:
-    """The closed list and the table name the same codes, and every cell has some."""
+    """The closed list and the table name the same codes, every cell has some, and nobody can contradict the table."""
     assert set(QUADRANT) == set(Code)
-    assert set(QUADRANT.values()) == set(Quadrant)
-
-
-@pytest.mark.parametrize(
-    ("quadrant", "transient", "semantic"),
-    [
-        (Quadrant.TRANSIENT_INFRASTRUCTURAL, True, False),
-        (Quadrant.TRANSIENT_SEMANTIC, True, True),
-        (Quadrant.PERSISTENT_INFRASTRUCTURAL, False, False),
-        (Quadrant.PERSISTENT_SEMANTIC, False, True),
-    ],
-)
-def test_a_quadrant_knows_its_two_axes(quadrant: Quadrant, transient: bool, semantic: bool) -> None:
-    """The name of a cell says where it lies."""
-    assert (quadrant.is_transient, quadrant.is_semantic) == (transient, semantic)
-
-
-def test_a_fault_gets_the_quadrant_of_its_code() -> None:
-    """Nobody can make a fault that contradicts the table."""
     assert [code for code in Code if fault(code).quadrant is not QUADRANT[code]] == []
+    assert {cell: (cell.is_transient, cell.is_semantic) for cell in QUADRANT.values()} == {
+        Quadrant.TRANSIENT_INFRASTRUCTURAL: (True, False),
+        Quadrant.TRANSIENT_SEMANTIC: (True, True),
+        Quadrant.PERSISTENT_INFRASTRUCTURAL: (False, False),
+        Quadrant.PERSISTENT_SEMANTIC: (False, True),
+    }
 
 
 def test_every_fault_has_a_decision() -> None:
@@ -208,11 +195,6 @@ def test_attempts_that_are_left_are_used_before_anything_else() -> None:
     assert {code: found for code, found in decided.items() if found != expected} == {}
 
 
-def test_a_fallback_that_is_down_is_not_used() -> None:
-    """A kind that is marked down may not be used in this task any more, neither by a plan nor as a fallback."""
-    assert decide(fault(Code.TIMEOUT), WITH_FALLBACK, Remaining(attempts=0, down=("other",))) == NewPlan(mark_down=True)
-
-
 def test_a_transient_fault_marks_the_kind_down_when_it_leads_to_a_new_plan() -> None:
     """A plan that uses the same kind again would be a retry under another name."""
     assert [code for code in TRANSIENT if NewPlan(mark_down=False) in decisions(code)] == []
@@ -223,23 +205,45 @@ def test_a_shutdown_of_the_worker_is_rescheduled_at_once_whatever_is_left() -> N
     assert set(map(repr, decisions(Code.WORKER_SHUTDOWN))) == {repr(Wait(seconds=0))}
 
 
-@pytest.mark.parametrize(("waits", "seconds"), [(0, 5), (1, 10), (5, 160), (6, 300), (50, 300)])
-def test_an_open_breaker_is_waited_for_on_a_doubling_timer(waits: int, seconds: float) -> None:
-    """From 5 s to 5 min, without burning attempts."""
-    assert decide(fault(Code.CIRCUIT_OPEN), WITH_FALLBACK, Remaining(attempts=1, waits=waits)) == Wait(seconds=seconds)
+OPEN = fault(Code.CIRCUIT_OPEN)
+DOUBLED = ((0, 5), (1, 10), (5, 160), (6, 300), (50, 300))
+FALLBACK, DOWN = UseFallback(kind="other"), NewPlan(mark_down=True)
+DECIDED: list[tuple[Fault, ToolSpec, Remaining, Decision]] = [
+    # a kind that is marked down may not be used in this task any more, neither by a plan nor as a fallback
+    (fault(Code.TIMEOUT), WITH_FALLBACK, Remaining(attempts=0, down=("other",)), DOWN),
+    # an open breaker is waited for on a timer from 5 s to 5 min, and not asked before its next trial
+    *((OPEN, WITH_FALLBACK, Remaining(attempts=1, waits=n), Wait(seconds=seconds)) for n, seconds in DOUBLED),
+    (fault(Code.CIRCUIT_OPEN, retry_after=60), READ, Remaining(attempts=1, waits=1), Wait(seconds=60)),
+    (fault(Code.CIRCUIT_OPEN, retry_after=4), READ, Remaining(attempts=1, waits=1), Wait(seconds=10)),
+    # beyond a minute the activity's backoff is the wrong place to wait
+    *(
+        (fault(code, retry_after=61), WITH_FALLBACK, Remaining(attempts=left), then)
+        for code in (Code.RATE_LIMITED, Code.BUSY, Code.SERVER_ERROR)
+        for left, then in ((1, Wait(seconds=61)), (0, FALLBACK))
+    ),
+    # nothing is waited for when no attempt is left, or beyond the deadline of the step
+    (OPEN, WITH_FALLBACK, Remaining(attempts=0), FALLBACK),
+    (OPEN, READ, Remaining(attempts=1, deadline=4), DOWN),
+    (fault(Code.RATE_LIMITED, retry_after=1e300), READ, Remaining(attempts=1, deadline=4), DOWN),
+    # a missing tool is waited for as long as the patience lasts, to the second
+    *(
+        (fault(Code.MISSING_TOOL), READ, Remaining(attempts=0, waits=waits, waited=waited, patience=30), then)
+        for waits, waited, then in (
+            (0, 0, Wait(seconds=1)),
+            (1, 1, Wait(seconds=2)),
+            (9, 20, Wait(seconds=10)),
+            (2, 30, Escalate()),
+            (0, 31, Escalate()),
+        )
+    ),
+]
 
 
-def test_an_open_breaker_is_not_asked_before_its_next_trial() -> None:
-    """A tool may declare a longer recovery than the timer would wait."""
-    assert decide(fault(Code.CIRCUIT_OPEN, retry_after=60), READ, Remaining(attempts=1, waits=1)) == Wait(seconds=60)
-    assert decide(fault(Code.CIRCUIT_OPEN, retry_after=4), READ, Remaining(attempts=1, waits=1)) == Wait(seconds=10)
+def test_what_takes_longer_is_waited_for_by_the_workflow_as_long_as_that_can_help() -> None:
+    """Without burning attempts; then it ends like exhausted retries."""
+    wrong = [(one, left, then) for one, spec, left, then in DECIDED if decide(one, spec, left) != then]
 
-
-@pytest.mark.parametrize("code", [Code.RATE_LIMITED, Code.BUSY, Code.SERVER_ERROR])
-def test_a_long_retry_after_becomes_a_durable_wait(code: Code) -> None:
-    """Beyond a minute the activity's backoff is the wrong place to wait."""
-    assert decide(fault(code, retry_after=61), WITH_FALLBACK, Remaining(attempts=1)) == Wait(seconds=61)
-    assert decide(fault(code, retry_after=61), WITH_FALLBACK, Remaining(attempts=0)) == UseFallback(kind="other")
+    assert wrong == []
 
 
 @pytest.mark.parametrize("code", [Code.CIRCUIT_OPEN, Code.RATE_LIMITED, Code.UNREACHABLE])
@@ -249,21 +253,9 @@ def test_a_call_with_a_ticket_waits_for_its_turn(code: Code) -> None:
 
     assert decide(waits, WITH_FALLBACK, Remaining(attempts=1)) == Wait(seconds=600, until_admitted=True)
     assert decide(waits, WITH_FALLBACK, Remaining(attempts=1, deadline=9)) == Wait(seconds=9, until_admitted=True)
-    assert decide(waits, WITH_FALLBACK, Remaining(attempts=0)) == UseFallback(kind="other")
-    assert decide(over, WITH_FALLBACK, Remaining(attempts=1)) == UseFallback(kind="other")
+    assert decide(waits, WITH_FALLBACK, Remaining(attempts=0)) == FALLBACK
+    assert decide(over, WITH_FALLBACK, Remaining(attempts=1)) == FALLBACK
     assert (waits.retryable(), waits.model_copy(update={"is_trial": True}).taken) == (False, 0)
-
-
-@pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=100)])
-def test_nothing_is_waited_for_when_no_attempt_is_left(patient: Fault) -> None:
-    """A wait makes sense only before an attempt."""
-    assert decide(patient, WITH_FALLBACK, Remaining(attempts=0)) == UseFallback(kind="other")
-
-
-@pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=1e300)])
-def test_nothing_is_waited_for_beyond_the_deadline_of_the_step(patient: Fault) -> None:
-    """A breaker that never closes and a Retry-After of a year end like exhausted retries."""
-    assert decide(patient, READ, Remaining(attempts=1, deadline=4)) == NewPlan(mark_down=True)
 
 
 OUTAGES: list[tuple[Fault, Remaining, Wait | None]] = [
@@ -280,68 +272,31 @@ OUTAGES: list[tuple[Fault, Remaining, Wait | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("one", "remaining", "wait"), OUTAGES)
-def test_an_outage_of_the_planner_is_waited_for_up_to_a_day(
-    one: Fault, remaining: Remaining, wait: Wait | None
-) -> None:
+def test_an_outage_of_the_planner_is_waited_for_up_to_a_day() -> None:
     """From 5 s to 5 min, or as long as the provider asks; what a person has to repair is not waited for."""
-    assert outlast(one, remaining) == wait
+    assert [outlast(one, remaining) for one, remaining, _ in OUTAGES] == [wait for _, _, wait in OUTAGES]
 
 
-@pytest.mark.parametrize(
-    ("waits", "waited", "expected"),
-    [
-        (0, 0, Wait(seconds=1)),
-        (1, 1, Wait(seconds=2)),
-        (9, 20, Wait(seconds=10)),
-        (2, 30, Escalate()),
-        (0, 31, Escalate()),
-    ],
-)
-def test_a_missing_tool_is_waited_for_as_long_as_the_patience_lasts(
-    waits: int, waited: float, expected: Decision
-) -> None:
-    """A rolling deploy takes moments; after the patience, to the second, a person is asked."""
-    assert (
-        decide(fault(Code.MISSING_TOOL), READ, Remaining(attempts=0, waits=waits, waited=waited, patience=30))
-        == expected
-    )
-
-
-def test_every_transient_code_is_retried_but_the_deferred_ones() -> None:
-    """A breaker and a shutdown must not burn attempts."""
+def test_only_what_time_can_cure_is_retried() -> None:
+    """Transient, without an effect, within a minute; a breaker and a shutdown must not burn attempts."""
     assert [code for code in Code if fault(code).retryable() is not (code in EXHAUSTED)] == []
+    assert not fault(Code.TIMEOUT, Applied.UNKNOWN).retryable() and not fault(Code.TIMEOUT, Applied.APPLIED).retryable()
+    assert [fault(Code.RATE_LIMITED, retry_after=after).retryable() for after in (60, 60.1)] == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("one", "expected"),
-    [
-        (fault(Code.TIMEOUT, Applied.UNKNOWN), False),
-        (fault(Code.TIMEOUT, Applied.APPLIED), False),
-        (fault(Code.RATE_LIMITED, retry_after=60), True),
-        (fault(Code.RATE_LIMITED, retry_after=60.1), False),
-    ],
-)
-def test_only_what_time_can_cure_is_retried(one: Fault, expected: bool) -> None:
-    """Transient, without an effect, within a minute."""
-    assert one.retryable() is expected
-
-
-@pytest.mark.parametrize(
-    ("code", "attempt", "counted"),
-    [
-        (Code.TIMEOUT, 3, 3),
-        (Code.BUG, 1, 1),
-        (Code.REPEATED_CALL, 0, 0),
-        (Code.WORKER_SHUTDOWN, 2, 1),
-        (Code.CIRCUIT_OPEN, 1, 0),
-        (Code.MISSING_TOOL, 1, 0),
-        (Code.MISSING_TOOL, 0, 0),
-    ],
-)
-def test_an_attempt_counts_when_the_tool_was_called(code: Code, attempt: int, counted: int) -> None:
+def test_an_attempt_counts_when_the_tool_was_called() -> None:
     """A shutdown, an open breaker and a worker without the kind cost the step nothing."""
-    assert Fault.of(code, "It happened.", attempt=attempt).taken == counted
+    counted = {
+        (Code.TIMEOUT, 3): 3,
+        (Code.BUG, 1): 1,
+        (Code.REPEATED_CALL, 0): 0,
+        (Code.WORKER_SHUTDOWN, 2): 1,
+        (Code.CIRCUIT_OPEN, 1): 0,
+        (Code.MISSING_TOOL, 1): 0,
+        (Code.MISSING_TOOL, 0): 0,
+    }
+
+    assert {case: Fault.of(case[0], "It happened.", attempt=case[1]).taken for case in counted} == counted
 
 
 UNASKED = [*TRANSIENT, *PERSISTENT_INFRA, Code.MISSING_TOOL, Code.INVALID_INPUT]

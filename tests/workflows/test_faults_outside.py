@@ -17,13 +17,7 @@ from temporalio.exceptions import (
     WorkflowAlreadyStartedError,
 )
 
-from workflows.faults.fault import (
-    QUADRANT,
-    Applied,
-    Code,
-    Fault,
-    Quadrant,
-)
+from workflows.faults.fault import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.faults.outside import earlier_faults, from_activity_error
 from workflows.plans.catalogue import Effect, ToolSpec
 
@@ -100,20 +94,19 @@ def test_whatever_ends_an_activity_has_a_code() -> None:
             wrong.append((name, retry_state, found))
 
     assert wrong == []
-
-
-def test_every_type_of_timeout_is_in_the_list() -> None:
-    """A timeout type that the SDK adds has to be thought of here."""
-    listed = {cause.type for _, cause, _ in OUTSIDE if isinstance(cause, TemporalTimeout)}
-
-    assert listed == {*TimeoutType, None}
+    # a timeout type that the SDK adds has to be thought of here
+    assert {cause.type for _, cause, _ in OUTSIDE if isinstance(cause, TemporalTimeout)} == {*TimeoutType, None}
 
 
 def test_the_effect_is_unknown_where_the_boundary_could_not_tell() -> None:
-    """The call may have happened before its answer was lost; no worker took a call that never started."""
+    """The call may have happened before its answer was lost; no worker took a call that never started.
+
+    A read leaves nothing in doubt: nothing was to be changed.
+    """
     wrong = []
-    for (name, cause, code), effect in product(OUTSIDE, [effect for effect in Effect if effect is not Effect.READ]):
-        never_started = code is Code.MISSING_TOOL or getattr(cause, "type", None) == TimeoutType.SCHEDULE_TO_START
+    for (name, cause, code), effect in product(OUTSIDE, Effect):
+        is_none = effect is Effect.READ or code is Code.MISSING_TOOL
+        never_started = is_none or getattr(cause, "type", None) == TimeoutType.SCHEDULE_TO_START
         found = from_activity_error(ended(cause), READ.model_copy(update={"effect": effect}), GIVEN)
         if found.applied is not (Applied.NONE if never_started else Applied.UNKNOWN):
             wrong.append((name, effect, found))
@@ -121,35 +114,26 @@ def test_the_effect_is_unknown_where_the_boundary_could_not_tell() -> None:
     assert wrong == []
 
 
-def test_a_read_leaves_nothing_in_doubt() -> None:
-    """Nothing was to be changed, so nothing can have been."""
-    found = {name: from_activity_error(ended(cause), READ, GIVEN) for name, cause, _ in OUTSIDE}
-    expected = {name: (code, Applied.NONE) for name, _, code in OUTSIDE}
+TAKEN: list[tuple[BaseException | None, RetryState | None, int]] = [
+    (timeout(TimeoutType.START_TO_CLOSE), EXHAUSTED, GIVEN),
+    (timeout(TimeoutType.START_TO_CLOSE), REFUSED, 0),
+    (timeout(TimeoutType.HEARTBEAT), EXHAUSTED, GIVEN),
+    (timeout(TimeoutType.HEARTBEAT), REFUSED, 0),
+    (timeout(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT, GIVEN),
+    (timeout(TimeoutType.SCHEDULE_TO_START), RetryState.TIMEOUT, 0),
+    (ApplicationError("?", type="RuntimeError"), REFUSED, 1),
+    (ApplicationError("?", type="KeyError"), EXHAUSTED, GIVEN),
+    (ApplicationError("?", type="NotFoundError"), REFUSED, 0),
+    (ServerError("blob too large", non_retryable=True), REFUSED, 1),
+    (None, None, GIVEN),
+]
 
-    assert {name: (fault.code, fault.applied) for name, fault in found.items()} == expected
 
-
-@pytest.mark.parametrize(
-    ("cause", "retry_state", "taken"),
-    [
-        (timeout(TimeoutType.START_TO_CLOSE), EXHAUSTED, GIVEN),
-        (timeout(TimeoutType.START_TO_CLOSE), REFUSED, 0),
-        (timeout(TimeoutType.HEARTBEAT), EXHAUSTED, GIVEN),
-        (timeout(TimeoutType.HEARTBEAT), REFUSED, 0),
-        (timeout(TimeoutType.SCHEDULE_TO_CLOSE), RetryState.TIMEOUT, GIVEN),
-        (timeout(TimeoutType.SCHEDULE_TO_START), RetryState.TIMEOUT, 0),
-        (ApplicationError("?", type="RuntimeError"), REFUSED, 1),
-        (ApplicationError("?", type="KeyError"), EXHAUSTED, GIVEN),
-        (ApplicationError("?", type="NotFoundError"), REFUSED, 0),
-        (ServerError("blob too large", non_retryable=True), REFUSED, 1),
-        (None, None, GIVEN),
-    ],
-)
-def test_the_attempts_are_counted_where_the_server_does_not_tell_them(
-    cause: BaseException | None, retry_state: RetryState | None, taken: int
-) -> None:
+def test_the_attempts_are_counted_where_the_server_does_not_tell_them() -> None:
     """All that were allowed were taken, unless the server refused to retry: then there was one."""
-    assert from_activity_error(ended(cause, retry_state), READ, GIVEN).taken == taken
+    found = [from_activity_error(ended(cause, retry_state), READ, GIVEN).taken for cause, retry_state, _ in TAKEN]
+
+    assert found == [taken for _, _, taken in TAKEN]
 
 
 @pytest.mark.parametrize("kind", [TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE])
@@ -165,28 +149,15 @@ def test_an_attempt_that_went_with_its_worker_is_none_of_the_tool(kind: TimeoutT
 
 
 def test_the_faults_of_the_attempts_before_come_along() -> None:
-    """The second detail of our errors is the list of the earlier, transient faults."""
+    """The second detail of our errors is their list. It is for people: what cannot be read must not stop the task."""
     faults = [Fault.of(Code.TIMEOUT, "Slow.", attempt=1, waited=0.2), Fault.of(Code.BUSY, "Busy.", attempt=2)]
     wire = ApplicationError("?", {}, [one.model_dump(mode="json") for one in faults], type=Quadrant.TRANSIENT_SEMANTIC)
+    others: list[Any] = ["text", ["half done"], [{"code": "a code of tomorrow"}]]
+    unreadable = [None, timeout(TimeoutType.HEARTBEAT), ApplicationError("?"), ApplicationError("?", {})]
+    unreadable += [ApplicationError("?", {}, other) for other in others]
 
     assert earlier_faults(ended(wire)) == tuple(faults)
-
-
-@pytest.mark.parametrize(
-    "cause",
-    [
-        None,
-        timeout(TimeoutType.HEARTBEAT),
-        ApplicationError("?"),
-        ApplicationError("?", {}),
-        ApplicationError("?", {}, "text"),
-        ApplicationError("?", {}, ["half done"]),
-        ApplicationError("?", {}, [{"code": "a code of tomorrow"}]),
-    ],
-)
-def test_earlier_faults_that_cannot_be_read_are_left_out(cause: BaseException | None) -> None:
-    """They are for people to read: a tool's own heartbeat or a newer worker's code must not stop the task."""
-    assert earlier_faults(ended(cause)) == ()
+    assert [earlier_faults(ended(cause)) for cause in unreadable] == [()] * 7
 
 
 def test_arguments_that_could_not_be_fetched_cost_nothing() -> None:

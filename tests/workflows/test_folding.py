@@ -46,26 +46,15 @@ def progress(plans: int, steps: int, result: JsonValue = None, effect: Effect = 
     return made
 
 
-def test_a_short_task_is_kept_in_full() -> None:
-    """Nothing is folded that need not be."""
-    kept = progress(6, 50)
-
-    assert (len(kept.records), kept.folded.ids) == (MAX_RECORDS, [])
-
-
 def test_a_long_task_keeps_its_last_steps() -> None:
-    """The oldest are folded; their ids stay taken and their number is known."""
-    kept = progress(100, 50)
+    """The oldest are folded; their ids stay taken, their number and their effects are known. A short one is whole."""
+    short, kept = progress(6, 50), progress(100, 50, result={"text": "x" * 1000}, effect=Effect.TRANSACTIONAL)
 
+    assert (len(short.records), short.folded.ids) == (MAX_RECORDS, [])
     assert [len(kept.records), len(kept.folded.ids)] == [MAX_RECORDS, 5000 - MAX_RECORDS]
     assert (kept.records[0].step.id, "p1s0" in kept.taken) == ("p95s0", True)
-    assert kept.outcome(NOW).omitted == 5000 - MAX_RECORDS
-
-
-def test_the_state_of_a_long_task_stays_small() -> None:
-    """5,000 steps with results of a kilobyte fit what the server takes; a plan more adds its ids only."""
-    kept = progress(100, 50, result={"text": "x" * 1000})
-
+    assert (kept.outcome(NOW).omitted, kept.effects) == (5000 - MAX_RECORDS, 5000)
+    # with results of a kilobyte it fits what the server takes; a plan more adds its ids only
     assert len(kept.model_dump_json()) < MAX_PROGRESS + 100_000
 
 
@@ -75,11 +64,6 @@ def test_large_results_are_folded_early() -> None:
 
     assert [one.step.id for one in kept.records if one.revision == 4] == [f"p4s{number}" for number in range(10)]
     assert len(kept.records) < 25
-
-
-def test_the_effects_of_folded_steps_still_count() -> None:
-    """The repeat guard asks how many effects there were, not which."""
-    assert progress(20, 50, effect=Effect.TRANSACTIONAL).effects == 1000
 
 
 @pytest.mark.parametrize("plans", [3, MAX_REVISIONS + 7])
@@ -104,10 +88,9 @@ def test_a_reference_to_a_folded_step_is_refused_with_the_reason() -> None:
 def test_faults_are_kept_up_to_a_number() -> None:
     """The oldest go first and are counted."""
     kept = progress(1, 1)
-    fault = Fault.of(Code.CONFLICT, "It is taken.", source="echo").model_dump()
-    record = FaultRecord.model_validate({**fault, "step_id": "a", "revision": 1, "decision": "replan", "at": NOW})
+    fault = FaultRecord.of_call(Fault.of(Code.CONFLICT, "It is taken.", source="echo"), "p1s0", 1, "replan", at=NOW)
     for number in range(MAX_FAULTS + 5):
-        kept.apply(Attempted(number=number + 2, step="p1s0", fault=record.model_copy(update={"step_id": "p1s0"})))
+        kept.apply(Attempted(number=number + 2, step="p1s0", fault=fault))
     fold(kept)
 
     assert (len(kept.faults), kept.folded.faults) == (MAX_FAULTS, 5)

@@ -14,9 +14,9 @@ from client.incidents import Incident, find_incidents, follow_resolution, resolv
 from client.problem import Problem
 from replan import Key, NeedsPerson, Tool, tool
 from tests.activities.situations import NOW
-from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, Stage, outcome, plan, step
 from tests.workflows.history import Handle, until
-from tests.workflows.props import Word, echo
+from tests.workflows.props import Stages, Word, echo
 from workflows.account.progress import Progress
 from workflows.account.records import Revision, StepRecord, StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -48,8 +48,6 @@ def closed() -> None:
 
 
 class Receipt(BaseModel):
-    """What a payment returns."""
-
     id: int
 
 
@@ -110,13 +108,13 @@ async def resolved(client: Client, queue: str, cause: str = CAUSE, note: str = "
     return [now async for now in follow_resolution(client, running)][-1]
 
 
-async def test_one_answer_resumes_all_tasks_of_a_cause(client: Client, tmp_path: Path) -> None:
+async def test_one_answer_resumes_all_tasks_of_a_cause(stages: Stages) -> None:
     """Two attempts of the step that failed, one of every other, and each history says who resolved it and why."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handles = await waiting(stage, 3)
-        seen = await listed(client, stage.queue, 3)
+        seen = await listed(stages.client, stage.queue, 3)
         SERVICE.accepts = frozenset({"all"})
-        done = await resolved(client, stage.queue, note="new key")
+        done = await resolved(stages.client, stage.queue, note="new key")
         ended = await asyncio.gather(*map(outcome, handles))
 
     assert seen.reason == "The credential was revoked: make a new one."
@@ -126,20 +124,20 @@ async def test_one_answer_resumes_all_tasks_of_a_cause(client: Client, tmp_path:
     assert len(SERVICE.calls) == 6 and len({*SERVICE.calls}) == 3
     answers = [one.answer for task in ended for one in task.requests]
     assert [(one.choice, one.by, one.text) for one in answers if one] == [("retry", "ann", "new key")] * 3
-    assert not [one for one in await find_incidents(client) if one.queue == stage.queue]
+    assert not [one for one in await find_incidents(stages.client) if one.queue == stage.queue]
 
 
 @pytest.mark.full
-async def test_a_canary_that_fails_again_spends_nobody_else(client: Client, tmp_path: Path) -> None:
+async def test_a_canary_that_fails_again_spends_nobody_else(stages: Stages) -> None:
     """The others are not told, and a later resolution answers all of them."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handles = await waiting(stage, 3)
-        await listed(client, stage.queue, 3)
-        failed = await resolved(client, stage.queue)
+        await listed(stages.client, stage.queue, 3)
+        failed = await resolved(stages.client, stage.queue)
         calls = len(SERVICE.calls)
         SERVICE.accepts = frozenset({"all"})
-        await listed(client, stage.queue, 3)
-        done = await resolved(client, stage.queue)
+        await listed(stages.client, stage.queue, 3)
+        done = await resolved(stages.client, stage.queue)
         ended = await asyncio.gather(*map(outcome, handles))
 
     assert (failed.fate, failed.tasks, calls) == (Fate.FAILED_AGAIN, 1, 4)
@@ -149,14 +147,14 @@ async def test_a_canary_that_fails_again_spends_nobody_else(client: Client, tmp_
 
 
 @pytest.mark.full
-async def test_tasks_whose_own_fault_stays_wait_again(client: Client, tmp_path: Path) -> None:
+async def test_tasks_whose_own_fault_stays_wait_again(stages: Stages) -> None:
     """They are counted, and told no second time."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         first = await waiting(stage, word="good")
         others = await waiting(stage, 2, word="bad")
-        await listed(client, stage.queue, 3)
+        await listed(stages.client, stage.queue, 3)
         SERVICE.accepts = frozenset({"good"})
-        done = await resolved(client, stage.queue)
+        done = await resolved(stages.client, stage.queue)
         ended = await outcome(first[0])
         still = [await asking(one) for one in others]
         await asyncio.gather(*(one.cancel() for one in others))
@@ -166,9 +164,9 @@ async def test_tasks_whose_own_fault_stays_wait_again(client: Client, tmp_path: 
     assert [one.id for one in still] == ["r2", "r2"] and len({one.after for one in still}) == 1
 
 
-async def test_a_signal_is_taken_once_and_only_for_its_cause(client: Client, tmp_path: Path) -> None:
+async def test_a_signal_is_taken_once_and_only_for_its_cause(stages: Stages) -> None:
     """Repeated, about another cause, or unreadable: nothing happens."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         [handle] = await waiting(stage)
         other = Resolution(id="x1", cause="pay/forbidden")
         same = Resolution(id="x2", cause=CAUSE)
@@ -187,9 +185,9 @@ async def test_a_signal_is_taken_once_and_only_for_its_cause(client: Client, tmp
     assert (ended.status, ended.steps[1].attempts) == (TaskStatus.COMPLETED, 3)
 
 
-async def test_an_unknown_effect_is_no_incident(client: Client, tmp_path: Path) -> None:
+async def test_an_unknown_effect_is_no_incident(stages: Stages) -> None:
     """Somebody has to look at each such call."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("sent", "wire", word="b")), DONE]) as stage:
+    async with stages(TOOLS, [plan(step("sent", "wire", word="b")), DONE]) as stage:
         [handle] = await waiting(stage)
         request = await asking(handle)
         await handle.cancel()
@@ -198,17 +196,17 @@ async def test_an_unknown_effect_is_no_incident(client: Client, tmp_path: Path) 
 
 
 @pytest.mark.full
-async def test_two_causes_in_one_task_are_two_incidents(client: Client, tmp_path: Path) -> None:
+async def test_two_causes_in_one_task_are_two_incidents(stages: Stages) -> None:
     """Each is found, although only the oldest request is what `list` shows, and each is resolved by itself."""
     steps = [step("paid", "pay", word="b"), step("shut", "closed_door", word="b")]
-    async with staged(client, tmp_path, [*TOOLS, closed_door], [plan(*steps), DONE]) as stage:
+    async with stages([*TOOLS, closed_door], [plan(*steps), DONE]) as stage:
         [handle] = await waiting(stage)
         await until(handle, lambda now: len(now.open_requests) == 2)
-        found = [await listed(client, stage.queue, 1, cause) for cause in (CAUSE, "closed_door/forbidden")]
+        found = [await listed(stages.client, stage.queue, 1, cause) for cause in (CAUSE, "closed_door/forbidden")]
         SERVICE.accepts = frozenset({"all"})
-        second = await resolved(client, stage.queue, "closed_door/forbidden")
+        second = await resolved(stages.client, stage.queue, "closed_door/forbidden")
         still = await asking(handle)
-        first = await resolved(client, stage.queue)
+        first = await resolved(stages.client, stage.queue)
         ended = await outcome(handle)
 
     assert {one.reason for one in found} == {"The credential was revoked: make a new one.", "The door is shut."}
@@ -226,8 +224,6 @@ async def test_an_unknown_cause_is_refused_with_what_there_is(client: Client, tm
 
 
 class Mended(BaseModel):
-    """A planner whose own key is revoked until it is mended."""
-
     name: str = "mended"
 
     async def propose(self, situation: Any, kinds: Any) -> Any:
@@ -238,13 +234,13 @@ class Mended(BaseModel):
 
 
 @pytest.mark.full
-async def test_a_planner_that_nobody_can_reach_is_one_incident_too(client: Client, tmp_path: Path) -> None:
+async def test_a_planner_that_nobody_can_reach_is_one_incident_too(stages: Stages) -> None:
     """Its tasks have no step yet; the note is for people, so no planner is told it."""
-    async with staged(client, tmp_path, TOOLS, Mended()) as stage:
+    async with stages(TOOLS, Mended()) as stage:
         handles = await waiting(stage, 2)
-        seen = await listed(client, stage.queue, 2, "planner/unauthorized")
+        seen = await listed(stages.client, stage.queue, 2, "planner/unauthorized")
         SERVICE.accepts = frozenset({"planner"})
-        done = await resolved(client, stage.queue, "planner/unauthorized", note="new key")
+        done = await resolved(stages.client, stage.queue, "planner/unauthorized", note="new key")
         ended = await asyncio.gather(*map(outcome, handles))
         words = [(await handle.query("progress", result_type=Progress)).words for handle in handles]
 
@@ -254,16 +250,16 @@ async def test_a_planner_that_nobody_can_reach_is_one_incident_too(client: Clien
 
 
 @pytest.mark.full
-async def test_who_ends_meanwhile_is_counted_as_gone(client: Client, tmp_path: Path) -> None:
+async def test_who_ends_meanwhile_is_counted_as_gone(stages: Stages) -> None:
     """The list of the server is behind: the canary that it names may have ended, and so may others."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handles = await waiting(stage, 3)
-        await listed(client, stage.queue, 3)
+        await listed(stages.client, stage.queue, 3)
         SERVICE.accepts = frozenset({"all"})
-        running = await resolve(client, CAUSE, stage.queue, by="ann", note="")
+        running = await resolve(stages.client, CAUSE, stage.queue, by="ann", note="")
         await handles[0].execute_update("abort")
-        same = await resolve(client, CAUSE, stage.queue, by="bob", note="")
-        done = [now async for now in follow_resolution(client, running)][-1]
+        same = await resolve(stages.client, CAUSE, stage.queue, by="bob", note="")
+        done = [now async for now in follow_resolution(stages.client, running)][-1]
         ended = await asyncio.gather(*map(outcome, handles))
 
     assert same.id == running.id and same.result_run_id == running.result_run_id
@@ -319,10 +315,10 @@ def progress(requests: list[HumanRequest], status: StepStatus) -> Progress:
     return Progress(task=Task(text="a task"), task_id="a", started_at=NOW, records=[record], requests=requests)
 
 
-async def test_a_resolution_that_nobody_sent_right_says_why(client: Client, tmp_path: Path) -> None:
+async def test_a_resolution_that_nobody_sent_right_says_why(stages: Stages) -> None:
     """Any program may start the workflow."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        running = await client.start_workflow(
+    async with stages(TOOLS, PAY) as stage:
+        running = await stages.client.start_workflow(
             "ResolveWorkflow", {"cause": 7}, id=f"bad-{uuid.uuid4()}", task_queue=f"{stage.queue}-control"
         )
         with pytest.raises(WorkflowFailureError) as failed:
@@ -340,11 +336,13 @@ def test_nothing_leaves_the_quotes_of_its_query(given: str) -> None:
             waiting_query(cause, queue)
 
 
-async def test_a_cause_that_leaves_its_quotes_ends_the_resolution(client: Client, tmp_path: Path) -> None:
+async def test_a_cause_that_leaves_its_quotes_ends_the_resolution(stages: Stages) -> None:
     """Whoever started it: nothing is asked of the server, and no other workflow is told anything."""
-    async with staged(client, tmp_path, [echo], [DONE]) as stage:
+    async with stages([echo], [DONE]) as stage:
         told = Resolve(cause="a' OR WorkflowType != 'b", queue=stage.queue)
         queue = control_queue(stage.queue)
-        handle = await client.start_workflow("ResolveWorkflow", told, id=f"raw-{uuid.uuid4().hex}", task_queue=queue)
+        handle = await stages.client.start_workflow(
+            "ResolveWorkflow", told, id=f"raw-{uuid.uuid4().hex}", task_queue=queue
+        )
         with pytest.raises(WorkflowFailureError):
             await asyncio.wait_for(handle.result(), 20)

@@ -9,11 +9,9 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import get_args
 
-import pytest
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import WorkflowHistory
 
 from activities.offline.planner import OfflinePlanner
 from client.history.account import replayed_progress
@@ -21,8 +19,8 @@ from replan import tool
 from runtime.payloads import DATA_CONVERTER
 from tests.console.histories import FOLDER
 from tests.counting import check_journal
-from tests.harness import outcome, staged, step
-from tests.workflows.props import Said, Word
+from tests.harness import outcome, step
+from tests.workflows.props import Said, Stages, Word
 from tests.workflows.test_rooms import ROOT, tree
 from workflows.account.entries_of_steps import Attempted, Waited
 from workflows.account.journal import KEPT, AnyEntry, MovedOn
@@ -63,9 +61,7 @@ def test_only_an_entry_changes_the_state_of_a_task() -> None:
     assert list(changed()) == []
 
 
-async def test_a_local_activity_that_outlasts_a_workflow_task_is_replayed_as_it_was(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_local_activity_that_outlasts_a_workflow_task_is_replayed_as_it_was(stages: Stages) -> None:
     """The worker reports such a workflow task in parts; no entry may depend on where they end."""
 
     @tool.pure
@@ -75,14 +71,14 @@ async def test_a_local_activity_that_outlasts_a_workflow_task_is_replayed_as_it_
         return Said(said=args.word)
 
     written = Task(text="by hand", plan=(step("a", "ponder", word="x"), step("b", "ponder", "a", word="y")))
-    async with staged(client, tmp_path, [ponder], OfflinePlanner()) as stage:
+    async with stages([ponder], OfflinePlanner()) as stage:
         id, soon = f"test-{uuid.uuid4().hex[:12]}", {"seconds": 1}
-        handle = await client.start_workflow(
+        handle = await stages.client.start_workflow(
             AgentWorkflow.run, written, id=id, task_queue=stage.queue, task_timeout=timedelta(**soon)
         )
         ended = await outcome(handle)
         types = [event.WhichOneof("attributes") async for event in handle.fetch_history_events()]
-        await check_journal(client, handle)
+        await check_journal(stages.client, handle)
 
     assert ended.status is TaskStatus.COMPLETED
     assert types.count("workflow_task_completed_event_attributes") > 2
@@ -100,7 +96,10 @@ def waits(progress: Progress, count: int) -> None:
 
 
 def test_a_reader_gets_each_entry_once_in_order() -> None:
-    """A cursor is the run and the number of the last entry."""
+    """A cursor is the run and the number of the last entry.
+
+    With one of another history it begins anew, as after a reset: what was read may never have happened in this run.
+    """
     one = task()
     waits(one, 3)
     first = one.entries_after("run")
@@ -110,12 +109,15 @@ def test_a_reader_gets_each_entry_once_in_order() -> None:
     assert [entry.number for entry in (*first.entries, *second.entries)] == [1, 2, 3, 4, 5]
     assert one.entries_after("run", second.cursor).entries == ()
     assert one.entries_after("run", second.cursor).cursor == second.cursor
+    for cursor in ("other:3", "run:99", "run:x", "run:-1", "run", ":", "²:²"):
+        page = one.entries_after("run", cursor)
+        assert (page.restarted, [entry.number for entry in page.entries]) == (True, [1, 2, 3, 4, 5]), cursor
 
 
 def test_large_entries_come_in_pages() -> None:
     """An answer of more than 2 MB would break the query."""
-    one, fault = task(), Fault.of(Code.CONFLICT, "x" * 8_000, source="pay").model_dump()
-    record = FaultRecord.model_validate({**fault, "step_id": "a", "revision": 1, "decision": "retry", "at": NOW})
+    one, fault = task(), Fault.of(Code.CONFLICT, "x" * 8_000, source="pay")
+    record = FaultRecord.of_call(fault, "a", 1, "retry", at=NOW)
     for number in range(1, 180):
         one.apply(Attempted(number=number, at=NOW, fault=record, is_own=True))
     page, numbers, sizes = one.entries_after("run"), list[int](), list[int]()
@@ -142,16 +144,6 @@ def test_a_reader_that_slept_too_long_is_told_which_run_has_the_rest() -> None:
     assert one.dropped == 10
     assert (one.entries_after("second", "first:4").gap, one.entries_after("second", "first:10").gap) == ("first", "")
     assert [entry.number for entry in one.entries_after("second", "first:4").entries][:2] == [11, 12]
-
-
-@pytest.mark.parametrize("cursor", ["other:3", "run:99", "run:x", "run:-1", "run", ":", "²:²"])
-def test_a_cursor_of_another_history_begins_anew(cursor: str) -> None:
-    """As after a reset: what was read may never have happened in this run."""
-    one = task()
-    waits(one, 3)
-    page = one.entries_after("run", cursor)
-
-    assert (page.restarted, [entry.number for entry in page.entries]) == (True, [1, 2, 3])
 
 
 async def test_each_kind_of_entry_and_each_answer_is_in_a_saved_history() -> None:

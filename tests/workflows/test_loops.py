@@ -48,31 +48,25 @@ def test_a_call_that_shows_the_same_twice_in_a_row_is_refused(
 
 
 def test_it_may_be_made_again_after_something_else() -> None:
-    """An effect finished since, or a turn did something else: then the world may be another one."""
+    """An effect finished since, or a turn did something else: then the world may be another one.
+
+    Other arguments, or another kind, are another call.
+    """
     guard, _ = made((1, "x", 0), (2, "x", 0))
 
+    assert not guard.refuses("find", {**ARGS, "limit": 4}, changes=0)
+    assert not guard.refuses("look", ARGS, changes=0)
     assert not guard.refuses("find", ARGS, changes=1)
     guard.note("look", ARGS, "y", Effect.READ, revision=3, changes=0)
     assert not guard.refuses("find", ARGS, changes=0)
 
 
-def test_other_arguments_are_another_call() -> None:
-    """And so is another kind."""
-    guard, _ = made((1, "x", 0), (2, "x", 0))
-
-    assert not guard.refuses("find", {**ARGS, "limit": 4}, changes=0)
-    assert not guard.refuses("look", ARGS, changes=0)
-
-
-EFFECTS = [(Effect.IDEMPOTENT, True), (Effect.KEYED, False), (Effect.TRANSACTIONAL, False), (Effect.UNKEYED, False)]
-
-
-@pytest.mark.parametrize(("effect", "unchanged"), EFFECTS)
-def test_an_effect_changes_something_unless_it_is_idempotent(effect: Effect, unchanged: bool) -> None:
+@pytest.mark.parametrize("effect", [effect for effect in Effect if effect is not Effect.READ])
+def test_an_effect_changes_something_unless_it_is_idempotent(effect: Effect) -> None:
     """To write the same file again changes nothing; to buy the same again does."""
     _, said = made((1, "x", 1), (2, "x", 2), effect=effect)
 
-    assert said == [False, unchanged]
+    assert said == [False, effect is Effect.IDEMPOTENT]
 
 
 def test_the_memory_stays_small() -> None:

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 from workflows.calls.asking import after_lost_replies
 from workflows.calls.scheduling import InternalActivityFailed
 from workflows.faults import retries
-from workflows.faults.decision import Escalate, Reconcile, Remaining, Wait, decide
+from workflows.faults.decision import Decision, Escalate, Reconcile, Remaining, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.plans.catalogue import CompanionSpec, Effect, ToolSpec
 
@@ -25,20 +25,12 @@ def spec(effect: Effect, *, reconcile: bool = False) -> ToolSpec:
 
 
 @pytest.mark.parametrize("effect", SAFE)
-@pytest.mark.parametrize(("losses", "seconds"), [(1, 1), (2, 2), (5, 16)])
-def test_a_lost_attempt_is_made_again_although_no_attempt_is_left(effect: Effect, losses: int, seconds: float) -> None:
+def test_a_lost_attempt_is_made_again_although_no_attempt_is_left(effect: Effect) -> None:
     """After a wait that doubles; nothing is read first, since the repeat is safe."""
     known = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN
+    waits = [decide(lost(known), spec(effect), Remaining(attempts=0, losses=losses)) for losses in (1, 2, 5)]
 
-    assert decide(lost(known), spec(effect), Remaining(attempts=0, losses=losses)) == Wait(seconds=seconds)
-
-
-def test_an_unkeyed_call_is_found_out_before_it_is_made_again() -> None:
-    """It may have taken effect; once it is known that it has not, it is made again."""
-    unkeyed, left = spec(Effect.UNKEYED, reconcile=True), Remaining(attempts=0, losses=1)
-
-    assert decide(lost(), unkeyed, left) == Reconcile()
-    assert decide(lost(Applied.NONE), unkeyed, left.model_copy(update={"reconcile": False})) == Wait(seconds=1)
+    assert waits == [Wait(seconds=1), Wait(seconds=2), Wait(seconds=16)]
 
 
 @pytest.mark.parametrize("effect", [Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.UNKEYED])
@@ -49,20 +41,33 @@ def test_what_takes_one_worker_after_the_other_with_it_is_for_a_person(effect: E
     assert decide(lost(known), spec(effect), Remaining(attempts=3, losses=left, reconcile=False)) == Escalate()
 
 
-def test_what_could_be_found_out_is_found_out_before_a_person_is_asked() -> None:
-    """A payment that stands is the result of the step, however many workers were lost."""
-    keyed, left = spec(Effect.KEYED, reconcile=True), Remaining(attempts=3, losses=retries.MAX_LOSSES + 1)
+@pytest.mark.parametrize(
+    ("effect", "left", "then"),
+    [
+        (Effect.UNKEYED, Remaining(attempts=0, losses=1), Wait(seconds=1)),
+        (Effect.KEYED, Remaining(attempts=3, losses=retries.MAX_LOSSES + 1), Escalate()),
+    ],
+    ids=["before it is made again", "before a person is asked"],
+)
+def test_what_can_be_found_out_is_found_out_first(effect: Effect, left: Remaining, then: Decision) -> None:
+    """It may have taken effect, and a payment that stands is the result of the step, however many workers were lost."""
+    one = spec(effect, reconcile=True)
 
-    assert decide(lost(), keyed, left) == Reconcile()
-    assert decide(lost(Applied.NONE), keyed, left.model_copy(update={"reconcile": False})) == Escalate()
+    assert decide(lost(), one, left) == Reconcile()
+    assert decide(lost(Applied.NONE), one, left.model_copy(update={"reconcile": False})) == then
 
 
 def test_a_lost_answer_of_a_model_uses_up_what_may_be_lost() -> None:
-    """A worker that dies again and again over one request does not pass the budget: more has to be reserved first."""
+    """A worker that dies again and again over one request does not pass the budget: more has to be reserved first.
+
+    What a planner without limits uses is not counted: it is asked again as it was.
+    """
+    unlimited: list[dict[str, JsonValue]] = [{"turn": 1}, {"turn": 1, "max_lost_replies": None}]
     payload = after_lost_replies({"turn": 1, "max_lost_replies": 1}, lost(Applied.NONE), 1)
     with pytest.raises(InternalActivityFailed) as short:
         after_lost_replies(payload, lost(Applied.NONE), 1)
 
+    assert [after_lost_replies(one, lost(Applied.NONE), 1) for one in unlimited] == unlimited
     assert (payload, short.value.fault.lost) == ({"turn": 1, "max_lost_replies": 0}, 1)
 
 
@@ -72,9 +77,3 @@ def test_a_thread_that_still_runs_is_known_to_the_task_before_the_call_is_made_a
 
     assert not left.retryable(is_safe=True)
     assert isinstance(decide(left, spec(Effect.KEYED), Remaining(attempts=3)), Wait)
-
-
-@pytest.mark.parametrize("payload", [{"turn": 1}, {"turn": 1, "max_lost_replies": None}])
-def test_a_planner_without_limits_is_asked_again_as_it_was(payload: dict[str, JsonValue]) -> None:
-    """What it uses is not counted, so a request that went with its worker changes nothing."""
-    assert after_lost_replies(payload, lost(Applied.NONE), 1) == payload

@@ -16,9 +16,10 @@ from temporalio.exceptions import ApplicationError
 from client.replay import replayed
 from replan import tool
 from tests import malformed
+from tests.gate import sampled
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.malformed import FORMS, ROLLBACKS, TASKS, as_json
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo
 from workflows.account.outcome import REFUSED, Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -73,41 +74,40 @@ async def _alone(history: WorkflowHistory) -> AsyncIterator[WorkflowHistory]:
     yield history
 
 
-async def test_a_task_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
-    """Whatever another client sends, the task ends as failed with an Outcome, and its history replays."""
-    assert await mistakes(client, tmp_path, "AgentWorkflow", {**FORMS, **TASKS}) == {}
+@pytest.mark.parametrize(
+    ("type", "forms"),
+    sampled(
+        {
+            "task": ("AgentWorkflow", {**FORMS, **TASKS}),
+            "rollback": ("UndoWorkflow", {**FORMS, **ROLLBACKS}),
+            "inquiry": ("InspectWorkflow", FORMS),
+            "notification": ("NotifyWorkflow", FORMS),
+        },
+        "task",
+    ),
+)
+async def test_a_task_that_cannot_be_read_fails_with_the_reason(
+    client: Client, tmp_path: Path, type: str, forms: Mapping[str, Sequence[Payload]]
+) -> None:
+    """Whatever another client sends, it ends as failed, a task with an Outcome, and its history replays.
+
+    So do the workflows that undo a task, answer the console, and tell a receiver.
+    """
+    assert await mistakes(client, tmp_path, type, forms) == {}
 
 
 @pytest.mark.full
-async def test_a_rollback_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
-    """The same for the workflow that undoes a task."""
-    assert await mistakes(client, tmp_path, "UndoWorkflow", {**FORMS, **ROLLBACKS}) == {}
-
-
-@pytest.mark.full
-async def test_an_inquiry_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
-    """The same for the workflow that answers the console."""
-    assert await mistakes(client, tmp_path, "InspectWorkflow", FORMS) == {}
-
-
-@pytest.mark.full
-async def test_a_notification_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
-    """The same for the workflow that tells a receiver."""
-    assert await mistakes(client, tmp_path, "NotifyWorkflow", FORMS) == {}
-
-
-@pytest.mark.full
-async def test_the_reason_names_the_field_and_what_it_takes(client: Client, tmp_path: Path) -> None:
+async def test_the_reason_names_the_field_and_what_it_takes(stages: Stages) -> None:
     """An engineer who wrote the client finds the mistake in it."""
-    async with staged(client, tmp_path, [echo], [DONE]) as stage:
-        id = await malformed.start(client, "AgentWorkflow", TASKS["no tool call"], stage.queue)
-        told = await outcome(client.get_workflow_handle_for(AgentWorkflow.run, id))
+    async with stages([echo], [DONE]) as stage:
+        id = await malformed.start(stages.client, "AgentWorkflow", TASKS["no tool call"], stage.queue)
+        told = await outcome(stages.client.get_workflow_handle_for(AgentWorkflow.run, id))
 
     said = "The task cannot be read: 'limits.tool_calls': Input should be greater than or equal to 1."
     assert (told.task_id, told.reason) == (id, said)
 
 
-async def test_a_signal_that_cannot_be_read_is_dropped(client: Client, tmp_path: Path) -> None:
+async def test_a_signal_that_cannot_be_read_is_dropped(stages: Stages) -> None:
     """The task goes on as if it had not come."""
     signalled = asyncio.Event()
 
@@ -117,13 +117,13 @@ async def test_a_signal_that_cannot_be_read_is_dropped(client: Client, tmp_path:
         await signalled.wait()
         return Said(said=args.word)
 
-    async with staged(client, tmp_path, [wait], [plan(step("a", "wait", word="x")), DONE]) as stage:
+    async with stages([wait], [plan(step("a", "wait", word="x")), DONE]) as stage:
         handle = await stage.start()
         for sent in {**FORMS, "a list of numbers": [as_json([7])], "no record": [as_json([{}])]}.values():
             for name in ("know_earlier_effects", "undo_when_cancelled"):
-                await client.workflow_service.signal_workflow_execution(
+                await stages.client.workflow_service.signal_workflow_execution(
                     SignalWorkflowExecutionRequest(
-                        namespace=client.namespace,
+                        namespace=stages.client.namespace,
                         workflow_execution=WorkflowExecution(workflow_id=handle.id),
                         signal_name=name,
                         input=Payloads(payloads=sent),
@@ -149,14 +149,13 @@ class Newer:
         workflow.continue_as_new({"state": 2}, task_queue=given.text)
 
 
-async def test_a_later_run_that_cannot_be_read_waits_for_a_worker_that_can(client: Client, tmp_path: Path) -> None:
+async def test_a_later_run_that_cannot_be_read_waits_for_a_worker_that_can(stages: Stages) -> None:
     """A worker wrote it, after effects: during a rolling deploy an older one must not end the task."""
-    (tmp_path / "newer").mkdir()
     async with (
-        staged(client, tmp_path, [echo], [DONE]) as older,
-        staged(client, tmp_path / "newer", [echo], [DONE], workflow=Newer) as newer,
+        stages([echo], [DONE]) as older,
+        staged(stages.client, stages.folder / "newer", [echo], [DONE], workflow=Newer) as newer,
     ):
-        handle = client.get_workflow_handle((await newer.start(older.queue)).id)
+        handle = stages.client.get_workflow_handle((await newer.start(older.queue)).id)
         async with asyncio.timeout(20):
             while not (seen := await handle.describe()).raw_description.pending_workflow_task.attempt > 1:
                 await asyncio.sleep(0.1)

@@ -29,56 +29,33 @@ def fault(code: Code, attempt: int = 1, **more: Any) -> Fault:
 
 DOWN, BUSY, GONE = fault(Code.UNREACHABLE), fault(Code.BUSY, 2), fault(Code.GONE)
 
+CALLED: tuple[str, ...] = ("tool_calls", "pay")
+DONE = StepReturn(result=1)
+RETRIED: dict[tuple[str, ...], int] = {("retries", "pay", "unreachable"): 1}
+WASTED: dict[tuple[str, ...], int] = {("retries", "pay", "gone"): 1, ("wasted_attempts", "pay", "gone"): 1}
 CALLS: Mapping[str, tuple[Any, tuple[Fault, ...], Fault | None, dict[tuple[str, ...], int]]] = {
-    "at once": (StepReturn(result=1), (), None, {("tool_calls", "pay"): 1}),
+    "at once": (DONE, (), None, {CALLED: 1}),
     "after two faults": (
         StepReturn(result=1, attempt=3),
         (DOWN, BUSY),
         None,
-        {("tool_calls", "pay"): 3, ("retries", "pay", "unreachable"): 1, ("retries", "pay", "busy"): 1},
+        {CALLED: 3, **RETRIED, ("retries", "pay", "busy"): 1},
     ),
-    "after a crash": (
-        StepReturn(result=1, attempt=2),
-        (),
-        None,
-        {("tool_calls", "pay"): 2, ("retries", "pay", "unreported"): 1},
-    ),
-    "after a wait": (
-        StepReturn(result=1),
-        (),
-        fault(Code.UNREACHABLE, 4),
-        {("tool_calls", "pay"): 1, ("retries", "pay", "unreachable"): 1},
-    ),
-    "refused": (GONE, (), None, {("tool_calls", "pay"): 1}),
-    "again although it was refused": (
-        StepReturn(result=1, attempt=2),
-        (GONE,),
-        None,
-        {("tool_calls", "pay"): 2, ("retries", "pay", "gone"): 1, ("wasted_attempts", "pay", "gone"): 1},
-    ),
-    "again after a wait although it was refused": (
-        GONE,
-        (),
-        GONE,
-        {("tool_calls", "pay"): 1, ("retries", "pay", "gone"): 1, ("wasted_attempts", "pay", "gone"): 1},
-    ),
+    "after a crash": (StepReturn(result=1, attempt=2), (), None, {CALLED: 2, ("retries", "pay", "unreported"): 1}),
+    "after a wait": (DONE, (), fault(Code.UNREACHABLE, 4), {CALLED: 1, **RETRIED}),
+    "refused": (GONE, (), None, {CALLED: 1}),
+    "again although it was refused": (StepReturn(result=1, attempt=2), (GONE,), None, {CALLED: 2, **WASTED}),
+    "again after a wait although it was refused": (GONE, (), GONE, {CALLED: 1, **WASTED}),
     "replayed": (
         StepReturn(result=1, replayed=True),
         (),
         None,
-        {("tool_calls", "pay"): 1, ("replayed_results", "pay", "ledger"): 1},
+        {CALLED: 1, ("replayed_results", "pay", "ledger"): 1},
     ),
     "not called": (fault(Code.CIRCUIT_OPEN), (), None, {("circuit_open", "pay"): 1}),
-    "not called in the end": (
-        fault(Code.CIRCUIT_OPEN, 2),
-        (DOWN,),
-        None,
-        {("tool_calls", "pay"): 1, ("circuit_open", "pay"): 1},
-    ),
-    "cancelled": (None, (), None, {("tool_calls", "pay"): 1}),
+    "not called in the end": (fault(Code.CIRCUIT_OPEN, 2), (DOWN,), None, {CALLED: 1, ("circuit_open", "pay"): 1}),
+    "cancelled": (None, (), None, {CALLED: 1}),
 }
-
-
 STOPPED, OPEN = fault(Code.WORKER_SHUTDOWN, 2), fault(Code.CIRCUIT_OPEN)
 
 
@@ -131,12 +108,17 @@ def samples(returned: Any, earlier: Any, repeated: Any) -> list[Sample]:
     return [sample for sample in entry.samples(STATE) if sample.value and sample.metric is not metrics.HELPED_RETRIES]
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_a_call_is_counted_by_what_each_attempt_followed(name: str) -> None:
-    """A retry after a persistent fault is a wasted one, wherever it was decided."""
-    returned, earlier, repeated, expected = CALLS[name]
+def test_a_call_is_counted_by_what_each_attempt_followed() -> None:
+    """A retry after a persistent fault is a wasted one, wherever it was decided.
 
-    assert counted(samples(returned, earlier, repeated)) == expected
+    Labels come from fixed sets: each sample has a value for each label of its metric, and no other.
+    """
+    for name, (returned, earlier, repeated, expected) in CALLS.items():
+        found = samples(returned, earlier, repeated)
+        assert counted(found) == expected, name
+        for metric, labels, _ in found:
+            assert len(labels) == len(metric.labels)
+            assert set(map(str, labels)) <= {"pay", "ledger", metrics.UNREPORTED, *Code}
 
 
 def test_what_a_payment_bought_and_what_was_lost_add_up_to_what_was_paid() -> None:
@@ -153,11 +135,3 @@ def test_what_a_payment_bought_and_what_was_lost_add_up_to_what_was_paid() -> No
         ("tokens", "lost"): 90,
         ("cost_microusd", "lost"): 250_000,
     }
-
-
-def test_labels_come_from_fixed_sets() -> None:
-    """Each sample has a value for each label of its metric, and no other."""
-    for returned, earlier, repeated, _ in CALLS.values():
-        for metric, labels, _ in samples(returned, earlier, repeated):
-            assert len(labels) == len(metric.labels)
-            assert set(map(str, labels)) <= {"pay", "ledger", metrics.UNREPORTED, *Code}

@@ -3,18 +3,16 @@
 import asyncio
 import uuid
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio import workflow
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
 
 from replan import Refused, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import events
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Stages, echo, played
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
@@ -31,23 +29,13 @@ async def failed_tasks(handle: Any) -> int:
     return types[EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED] + types[EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT]
 
 
-async def test_an_observation_of_ten_megabytes_is_a_stale_view(client: Client, tmp_path: Path) -> None:
+async def test_an_observation_of_ten_megabytes_is_a_stale_view(stages: Stages) -> None:
     """It is refused at its boundary, and the new plan is made from what the refusal had seen."""
-
-    @tool.read
-    async def look(args: Word) -> Said:
-        """Say far too much."""
-        return Said(said="x" * 10 * MEGABYTE)
-
-    @tool.idempotent(observe=look)
-    async def take(args: Word) -> Said:
-        """Refuse."""
-        raise Refused("It is taken.", code="conflict", observed={"free": ["b"]})
-
+    look = played("look", "x" * 10 * MEGABYTE)
+    taken = Refused("It is taken.", code="conflict", observed={"free": ["b"]})
+    take = played("take", taken, declare=tool.idempotent(observe=look))
     script: Proposals = [plan(step("a", "take", word="a")), plan(step("b", "echo", word="b")), DONE]
-    async with staged(client, tmp_path, [look, take, echo], script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
+    ended, handle = await stages.ended([look, take, echo], script)
 
     assert (ended.status, ended.replans, ended.revisions[1].looked) == (TaskStatus.COMPLETED, 1, ())
     assert await failed_tasks(handle) == 0
@@ -56,17 +44,10 @@ async def test_an_observation_of_ten_megabytes_is_a_stale_view(client: Client, t
 @pytest.mark.parametrize(
     "size", [3 * MEGABYTE, pytest.param(5 * MEGABYTE, marks=pytest.mark.full)], ids=["3 MB", "5 MB"]
 )
-async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client, tmp_path: Path, size: int) -> None:
+async def test_a_result_over_the_servers_limits_is_a_typed_fault(stages: Stages, size: int) -> None:
     """On a bare server 3 MB is an error without a cause, and 5 MB looks like a timeout and is tried again."""
-
-    @tool.read
-    async def produce(args: Word) -> Said:
-        """Say too much."""
-        return Said(said="x" * size)
-
-    async with staged(client, tmp_path, [produce], [plan(step("a", "produce")), DONE]) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
+    produce = played("produce", "x" * size)
+    ended, handle = await stages.ended([produce], [plan(step("a", "produce")), DONE])
 
     assert (ended.code, ended.steps[0].attempts, await failed_tasks(handle)) == ("too_large", 1, 0)
 
@@ -76,11 +57,11 @@ async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client,
     [(MAX_STEPS + 1, f"more than {MAX_STEPS}"), pytest.param(3_000, "propose less at once", marks=pytest.mark.full)],
 )
 async def test_thousands_of_parallel_steps_are_refused_before_anything_is_scheduled(
-    client: Client, tmp_path: Path, count: int, why: str
+    stages: Stages, count: int, why: str
 ) -> None:
     """2,100 pending activities fail the workflow task again and again; a plan has 50 steps at the most."""
     task = Task(text="many", plan=tuple(step(f"s{number}", "echo") for number in range(count)))
-    async with staged(client, tmp_path, [echo], [DONE]) as stage:
+    async with stages([echo], [DONE]) as stage:
         handle = await stage.client.start_workflow(
             AgentWorkflow.run, task, id=f"many-{uuid.uuid4().hex[:8]}", task_queue=stage.queue
         )
@@ -112,25 +93,18 @@ class BrokenWorkflow:
         raise KeyError("a bug in the deploy")
 
 
-async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(client: Client, tmp_path: Path) -> None:
+async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(stages: Stages) -> None:
     """Nothing is killed: the task stands still under the broken deploy and completes under the mended one."""
     calls = list[str]()
-
-    @tool.read
-    async def count(args: Word) -> Said:
-        """Count the calls."""
-        calls.append(args.word)
-        return Said(said=args.word)
-
+    count = played("count", None, called=calls)
     script: Proposals = [plan(step("a", "count", word="a"), step("b", "count", "a", word="b")), DONE]
-    async with staged(client, tmp_path, [count], script, workflow=BrokenWorkflow) as stage:
+    async with stages([count], script, workflow=BrokenWorkflow) as stage:
         handle = await stage.start()
         async with asyncio.timeout(30):
             while not await failed_tasks(handle):
                 await asyncio.sleep(0.1)
-    (tmp_path / "mended").mkdir()
-    async with staged(client, tmp_path / "mended", [count], script, queue=stage.queue):
+    async with staged(stages.client, stages.folder / "mended", [count], script, queue=stage.queue):
         ended = await outcome(handle)
 
     assert (ended.status, [one.status for one in ended.steps]) == (TaskStatus.COMPLETED, [StepStatus.COMPLETED] * 2)
-    assert calls == ["a", "b"]
+    assert calls == ["count a", "count b"]

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,9 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.console.replaying import replay
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.receiving import receiver
+from tests.receiving import Mailbox, receiver
 from tests.workflows.history import Handle, events, timers, until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Stages, Word, echo, played
 from workflows.account import search_attributes
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -32,8 +33,6 @@ WORD = "a-value-of-an-argument"
 
 
 class Receipt(BaseModel):
-    """What a charge returns."""
-
     id: int
 
 
@@ -64,10 +63,18 @@ async def started(handle: Handle) -> list[str]:
     return [one.workflow_id for one in found if one.workflow_id]
 
 
-async def test_a_receiver_is_told_of_a_request_and_of_its_answer(client: Client, tmp_path: Path) -> None:
+@asynccontextmanager
+async def told(
+    stages: Stages, tools: list[Tool[..., Any]], planner: Any, task: Task | None = None, *statuses: int
+) -> AsyncIterator[tuple[Mailbox, Handle]]:
+    """A task whose worker tells a receiver, which answers with these statuses."""
+    async with receiver(*statuses) as mailbox, stages(tools, planner, notify=mailbox.url) as stage:
+        yield mailbox, await stage.start(task or waiting())
+
+
+async def test_a_receiver_is_told_of_a_request_and_of_its_answer(stages: Stages) -> None:
     """With the commands that answer it, each with an id of its own; without a value, a reason or a name."""
-    async with receiver() as mailbox, staged(client, tmp_path, TOOLS, PAY, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
+    async with told(stages, TOOLS, PAY) as (mailbox, handle):
         await mailbox.has(1)
         await handle.execute_update("skip", {"by": "ann", "reason": "done by hand"})
         ended = await outcome(handle)
@@ -92,10 +99,9 @@ async def test_a_receiver_is_told_of_a_request_and_of_its_answer(client: Client,
         assert secret not in json.dumps(mailbox.posted)
 
 
-async def test_what_nobody_answers_has_a_reminder(client: Client, tmp_path: Path) -> None:
+async def test_what_nobody_answers_has_a_reminder(stages: Stages) -> None:
     """Halfway, where the request is open for less than two days; the end of the task is told, too."""
-    async with receiver() as mailbox, staged(client, tmp_path, TOOLS, PAY, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting(answer_within=3))
+    async with told(stages, TOOLS, PAY, waiting(answer_within=3)) as (mailbox, handle):
         ended = await outcome(handle)
         await mailbox.has(3)
         waits = await timers(handle)
@@ -107,31 +113,23 @@ async def test_what_nobody_answers_has_a_reminder(client: Client, tmp_path: Path
 
 
 @pytest.mark.full
-async def test_several_requests_are_told_apart(client: Client, tmp_path: Path) -> None:
-    """Whoever aborts one closes all."""
-    async with receiver() as mailbox, staged(client, tmp_path, TOOLS, TWO, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
+async def test_what_ends_a_task_closes_each_request(stages: Stages) -> None:
+    """They are told apart; whoever aborts one closes all, and a cancel leaves nobody with what no answer is for."""
+    async with told(stages, TOOLS, TWO) as (mailbox, handle):
         await asked(handle, 2)
         await handle.execute_update("abort", {"request": "r2"})
         ended = await outcome(handle)
         await mailbox.has(4)
+    async with told(stages, TOOLS, PAY) as (cancelled, handle):
+        await asked(handle)
+        await handle.cancel()
+        await outcome(handle)
+        await cancelled.has(2)
 
     ends = {one["data"]["request"]: one["data"]["end"] for one in mailbox.posted if one["type"] == "request.closed"}
     assert (ended.code, ends) == ("aborted", {"r1": "aborted", "r2": "aborted"})
     assert len({one["id"] for one in mailbox.posted}) == 4
-
-
-@pytest.mark.full
-async def test_a_cancel_closes_what_was_asked(client: Client, tmp_path: Path) -> None:
-    """Nobody is left with a request that no answer is for."""
-    async with receiver() as mailbox, staged(client, tmp_path, TOOLS, PAY, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
-        await handle.cancel()
-        ended = await outcome(handle)
-        await mailbox.has(2)
-
-    assert (ended.status, mailbox.posted[1]["data"]["end"]) == (TaskStatus.CANCELLED, "ended")
+    assert cancelled.posted[1]["data"]["end"] == "ended"
 
 
 class OneByOne:
@@ -146,10 +144,9 @@ class OneByOne:
 
 
 @pytest.mark.full
-async def test_a_budget_that_is_extended_closes_its_request(client: Client, tmp_path: Path) -> None:
+async def test_a_budget_that_is_extended_closes_its_request(stages: Stages) -> None:
     """The command that answers names the limit."""
-    async with receiver() as mailbox, staged(client, tmp_path, TOOLS, OneByOne(), notify=mailbox.url) as stage:
-        handle = await stage.start(waiting(limits=Limits(tool_calls=1)))
+    async with told(stages, TOOLS, OneByOne(), waiting(limits=Limits(tool_calls=1))) as (mailbox, handle):
         await asked(handle)
         await handle.execute_update("extend", {"tool_calls": 2})
         await outcome(handle)
@@ -160,17 +157,13 @@ async def test_a_budget_that_is_extended_closes_its_request(client: Client, tmp_
     assert (opened["data"]["kind"], closed["data"]["answer"]) == ("budget", "extend")
 
 
-@tool.idempotent(approve="always")
-async def order(args: Word) -> Said:
-    """Order it."""
-    return Said(said=args.word)
+order = played("order", None, declare=tool.idempotent(approve="always"))
 
 
-async def test_a_call_is_not_approved_unseen(client: Client, tmp_path: Path) -> None:
+async def test_a_call_is_not_approved_unseen(stages: Stages) -> None:
     """The receiver gets neither its arguments nor the code of the approval, but the command that shows them."""
     proposals: Proposals = [plan(step("ordered", "order", word=WORD)), DONE]
-    async with receiver() as mailbox, staged(client, tmp_path, [order], proposals, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
+    async with told(stages, [order], proposals) as (mailbox, handle):
         await asked(handle)
         [request] = (await handle.query(AgentWorkflow.progress)).requests
         code = request.call.code if request.call else ""
@@ -185,11 +178,10 @@ async def test_a_call_is_not_approved_unseen(client: Client, tmp_path: Path) -> 
     assert (opened["data"]["kind"], closed["data"]["answer"], ended.status) == ("approval", "approve", "completed")
 
 
-async def test_a_question_is_not_told(client: Client, tmp_path: Path) -> None:
+async def test_a_question_is_not_told(stages: Stages) -> None:
     """That there is one, but not its words or options, which may be results."""
     question = Question(text=f"Is {WORD} right?", options=(f"{WORD}, yes", "no"))
-    async with receiver() as mailbox, staged(client, tmp_path, TOOLS, [question, DONE], notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
+    async with told(stages, TOOLS, [question, DONE]) as (mailbox, handle):
         await mailbox.has(1)
         await handle.execute_update("reply", {"text": "no"})
         await outcome(handle)
@@ -199,11 +191,11 @@ async def test_a_question_is_not_told(client: Client, tmp_path: Path) -> None:
     assert mailbox.posted[0]["data"]["commands"]["reply"].endswith("reply --request r1 --text TEXT")
 
 
-async def test_a_receiver_that_is_down_holds_nothing_up(client: Client, tmp_path: Path) -> None:
+async def test_a_receiver_that_is_down_holds_nothing_up(stages: Stages) -> None:
     """The task is answered and ends; when the receiver is back, it is told all of it."""
     port = free_port()
     url = f"http://127.0.0.1:{port}/"
-    async with staged(client, tmp_path, TOOLS, PAY, notify=url) as stage:
+    async with stages(TOOLS, PAY, notify=url) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         await handle.execute_update("abort", {})
@@ -215,10 +207,10 @@ async def test_a_receiver_that_is_down_holds_nothing_up(client: Client, tmp_path
     assert sorted(mailbox.types) == ["request.closed r1", "request.opened r1"]
 
 
-async def test_a_repetition_has_the_same_id(client: Client, tmp_path: Path) -> None:
+async def test_a_repetition_has_the_same_id(stages: Stages) -> None:
     """Whatever the receiver answers but 2xx: it may have been deployed meanwhile."""
     statuses = (302, 404)
-    async with receiver(*statuses, 200) as mailbox, staged(client, tmp_path, TOOLS, PAY, notify=mailbox.url) as stage:
+    async with receiver(*statuses, 200) as mailbox, stages(TOOLS, PAY, notify=mailbox.url) as stage:
         handle = await stage.start(waiting())
         await mailbox.has(len(statuses) + 1)
         await handle.terminate()
@@ -228,17 +220,15 @@ async def test_a_repetition_has_the_same_id(client: Client, tmp_path: Path) -> N
 
 
 @pytest.mark.full
-async def test_a_worker_without_a_receiver_leaves_it_to_another(
-    client: Client, server: DevServer, tmp_path: Path
-) -> None:
+async def test_a_worker_without_a_receiver_leaves_it_to_another(stages: Stages, server: DevServer) -> None:
     """A task that a worker with one began is told of by the next worker that has one."""
-    (own := tmp_path / "own").mkdir()
+    (own := stages.folder / "own").mkdir()
     other = await connect(address=server.address, plain=True)
     async with receiver() as mailbox:
-        async with staged(client, tmp_path, TOOLS, PAY, notify="http://127.0.0.1:9/") as stage:
+        async with stages(TOOLS, PAY, notify="http://127.0.0.1:9/") as stage:
             handle = await stage.start(waiting())
             await asked(handle)
-        async with staged(client, tmp_path, TOOLS, PAY, queue=stage.queue):
+        async with stages(TOOLS, PAY, queue=stage.queue):
             await handle.execute_update("abort", {})
             ended = await outcome(handle)
             async with staged(other, own, TOOLS, PAY, queue=stage.queue, notify=mailbox.url):
@@ -248,25 +238,23 @@ async def test_a_worker_without_a_receiver_leaves_it_to_another(
 
 
 @pytest.mark.full
-async def test_without_a_receiver_nothing_is_started(client: Client, tmp_path: Path) -> None:
+async def test_without_a_receiver_nothing_is_started(stages: Stages) -> None:
     """The commands of such a task are those of before."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        handle = await stage.start(waiting(answer_within=1))
-        await outcome(handle)
-        waits = await timers(handle)
+    _, handle = await stages.ended(TOOLS, PAY, waiting(answer_within=1))
+    waits = await timers(handle)
 
     assert await started(handle) == []
     assert [one.seconds for one in waits] == [1]
 
 
 @pytest.mark.full
-async def test_after_a_reset_a_request_is_another_one(client: Client, tmp_path: Path) -> None:
+async def test_after_a_reset_a_request_is_another_one(stages: Stages) -> None:
     """The step asks again, and the receiver does not take that for a repetition; a reset is not refused meanwhile."""
-    async with receiver(503, 200) as mailbox, staged(client, tmp_path, TOOLS, PAY, notify=mailbox.url) as stage:
+    async with receiver(503, 200) as mailbox, stages(TOOLS, PAY, notify=mailbox.url) as stage:
         id = (await stage.start(waiting())).id
-        newest = client.get_workflow_handle_for(AgentWorkflow.run, id)
+        newest = stages.client.get_workflow_handle_for(AgentWorkflow.run, id)
         await asked(newest)
-        await reset(client, newest, to="paid", reason="a test")
+        await reset(stages.client, newest, to="paid", reason="a test")
         await mailbox.has(3)
         await asked(newest)
         await newest.execute_update("skip", {})
@@ -311,10 +299,9 @@ async def test_a_new_run_loses_no_notification(early: Client, tmp_path: Path) ->
 
 
 @pytest.mark.full
-async def test_a_history_with_notifications_replays(client: Client, tmp_path: Path) -> None:
+async def test_a_history_with_notifications_replays(stages: Stages) -> None:
     """Redacted, too: then it has no value of the task."""
-    async with receiver() as mailbox, staged(client, tmp_path, TOOLS, TWO, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting(answer_within=60))
+    async with told(stages, TOOLS, TWO, waiting(answer_within=60)) as (mailbox, handle):
         await asked(handle, 2)
         await handle.execute_update("skip", {"request": "r1"})
         await handle.execute_update("skip", {"request": "r2"})
@@ -322,8 +309,8 @@ async def test_a_history_with_notifications_replays(client: Client, tmp_path: Pa
         await mailbox.has(4)
         history = await handle.fetch_history()
     redacted = WorkflowHistory("redacted", Redaction().events(history.events))
-    (plain := tmp_path / "plain.json").write_text(history.to_json())
-    (closed := tmp_path / "redacted.json").write_text(redacted.to_json())
+    (plain := stages.folder / "plain.json").write_text(history.to_json())
+    (closed := stages.folder / "redacted.json").write_text(redacted.to_json())
     done = replay(plain, closed)
 
     assert (done.returncode, done.stdout.count(": ok")) == (0, 2), done.stdout + done.stderr

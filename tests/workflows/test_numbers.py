@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from temporalio.common import RawValue
 
 from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests import malformed
-from tests.harness import DONE, plan, staged, step
-from tests.workflows.props import Said, Word, echo
+from tests.harness import DONE, plan, step
+from tests.workflows.props import Said, Stages, Word, echo, played
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -36,22 +35,13 @@ Case = tuple[str, Path_, Any]
 """Which input, the path to a value in it, and what stands there instead."""
 
 
-@tool.idempotent
-async def stuck(args: Word) -> Said:
-    """Need a person."""
-    raise NeedsPerson("The key is missing.", code="unauthorized")
+stuck = played("stuck", NeedsPerson("The key is missing.", code="unauthorized"), declare=tool.idempotent)
 
 
-@tool.read
-async def seek(args: Word) -> Said:
-    """Find nothing."""
-    raise Refused("There is none.", code="not_found")
+seek = played("seek", Refused("There is none.", code="not_found"))
 
 
-@tool.idempotent
-async def take_back(args: Word) -> Said:
-    """Take it back."""
-    return Said(said=args.word)
+take_back = played("take_back", None, declare=tool.idempotent)
 
 
 @tool.keyed(undo=take_back, reconcile=seek, settle=0.1)
@@ -243,10 +233,10 @@ def _waits(events: Sequence[Any]) -> bool:
 @pytest.mark.timeout(600)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=EXAMPLES // 25)
 @given(st.lists(st.sampled_from(CASES), min_size=20, max_size=20))
-async def test_no_number_wedges_a_workflow(client: Client, tmp_path: Path, cases: Sequence[Case]) -> None:
+async def test_no_number_wedges_a_workflow(stages: Stages, cases: Sequence[Case]) -> None:
     """However it was started: it is refused, or runs, and can be cancelled; no workflow task fails."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
-        found = await asyncio.gather(*(fate(client, stage.queue, case) for case in cases))
+    async with stages(TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
+        found = await asyncio.gather(*(fate(stages.client, stage.queue, case) for case in cases))
 
     assert [why for why in found if why] == []
 
@@ -254,11 +244,9 @@ async def test_no_number_wedges_a_workflow(client: Client, tmp_path: Path, cases
 @pytest.mark.timeout(600)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=EXAMPLES // 50)
 @given(st.lists(st.sampled_from(MESSAGES), min_size=15, max_size=15))
-async def test_no_number_in_an_answer_or_a_signal_wedges_a_task(
-    client: Client, tmp_path: Path, cases: Sequence[Case]
-) -> None:
+async def test_no_number_in_an_answer_or_a_signal_wedges_a_task(stages: Stages, cases: Sequence[Case]) -> None:
     """Whatever a program says to a task that waits: it is refused, dropped or taken, and the task can be cancelled."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
-        found = await asyncio.gather(*(fate_of_told(client, stage.queue, case) for case in cases))
+    async with stages(TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
+        found = await asyncio.gather(*(fate_of_told(stages.client, stage.queue, case) for case in cases))
 
     assert [why for why in found if why] == []

@@ -15,7 +15,7 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, until
-from tests.workflows.props import Recording, echo
+from tests.workflows.props import Recording, Stages, echo
 from tests.workflows.test_agent_long import EARLY, runs
 from workflows.account import search_attributes
 from workflows.account.task import Task, TaskStatus
@@ -131,10 +131,10 @@ async def test_a_reply_with_which_a_new_run_begins_is_taken_once(early: Client, 
 
 
 @pytest.mark.full
-async def test_answers_are_taken_while_workers_change(client: Client, tmp_path: Path) -> None:
+async def test_answers_are_taken_while_workers_change(stages: Stages) -> None:
     """As in a deploy: each is accepted once, by the worker that stops or by one that starts."""
     queue, planner = f"queue-{uuid.uuid4().hex[:8]}", Recording(LAST, DONE)
-    async with staged(client, tmp_path, [echo], planner, queue=queue) as stage:
+    async with stages([echo], planner, queue=queue) as stage:
         _, handle = await begun(stage)
         await asked(handle, 1)
     names = [f"p{number}" for number in range(9)]
@@ -144,10 +144,10 @@ async def test_answers_are_taken_while_workers_change(client: Client, tmp_path: 
             for name in names[at : at + 3]
         ]
         for one in given:  # sent while no worker runs; each worker stops when one more answer was taken
-            async with staged(client, tmp_path, [echo], planner, queue=queue):
+            async with stages([echo], planner, queue=queue):
                 await one
     reply = asyncio.create_task(handle.execute_update("reply", {"text": "yes"}, result_type=str))
-    async with staged(client, tmp_path, [echo], planner, queue=queue):
+    async with stages([echo], planner, queue=queue):
         said = await reply
         ended = await outcome(handle)
 
@@ -156,15 +156,15 @@ async def test_answers_are_taken_while_workers_change(client: Client, tmp_path: 
     assert [one.text for one in planner.told[-1].words] == ["yes"]
 
 
-async def test_an_extension_before_the_first_workflow_task_counts(client: Client, tmp_path: Path) -> None:
+async def test_an_extension_before_the_first_workflow_task_counts(stages: Stages) -> None:
     """The task has no worker yet; its budget is extended before its first step, which would exceed it."""
     queue = f"queue-{uuid.uuid4().hex[:8]}"
-    stage = Stage(client, queue)
+    stage = Stage(stages.client, queue)
     handle = await stage.start(Task(text="a task", limits=Limits(tool_calls=1)))
     extended = asyncio.create_task(people.answer(handle, Choice.EXTEND, tool_calls=2, by="ann"))
     await asyncio.sleep(0.5)
     steps = plan(step("a", "echo", word="a"), step("b", "echo", word="b"), step("c", "echo", word="c"))
-    async with staged(client, tmp_path, [echo], [steps, DONE], queue=queue):
+    async with stages([echo], [steps, DONE], queue=queue):
         said = await extended
         ended = await outcome(handle)
 

@@ -21,25 +21,15 @@ def spec(effect: Effect = Effect.READ, retry: str = "standard", timeout: float =
 
 @pytest.mark.parametrize("effect", Effect)
 def test_no_persistent_fault_is_ever_retried(effect: Effect) -> None:
-    """The policy itself refuses them, even if whoever raised one forgot to say so."""
+    """The policy itself refuses them, even if whoever raised one forgot to say so.
+
+    Nor does it answer a silent worker: the workflow counts that as a loss, and not as one of the tool's attempts.
+    """
+    lost = {"TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"}
     never = routes.route(spec(effect), 4).retry.non_retryable_error_types or []
 
-    assert {Quadrant.PERSISTENT_INFRASTRUCTURAL, Quadrant.PERSISTENT_SEMANTIC, "NotFoundError"} <= set(never)
+    assert {Quadrant.PERSISTENT_INFRASTRUCTURAL, Quadrant.PERSISTENT_SEMANTIC, "NotFoundError", *lost} <= set(never)
     assert not {Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC} & set(never)
-
-
-@pytest.mark.parametrize("effect", Effect)
-@pytest.mark.parametrize("lost", ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"])
-def test_a_silent_worker_is_not_answered_by_the_retry_policy(effect: Effect, lost: str) -> None:
-    """The workflow counts it as a loss instead of as one of the tool's attempts."""
-    never = routes.route(spec(effect), 4).retry.non_retryable_error_types or []
-
-    assert lost in never
-
-
-def test_waits_after_losses_double_up_to_a_minute() -> None:
-    """A worker that is started again within half a minute does not send the task to a person."""
-    assert [retries.loss_wait(losses) for losses in (1, 2, 5, 9)] == [1, 2, 16, 60]
 
 
 @pytest.mark.parametrize("one", [*own_activities.SPECS, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
@@ -99,25 +89,20 @@ def test_a_backoff_is_anywhere_below_a_doubling_bound(profile: str, attempt: int
     assert retries.backoff(profile, attempt, jitter) == pytest.approx(bound * jitter)
 
 
-@pytest.mark.parametrize(
-    ("waits", "circuit", "missing"), [(0, 5, 1), (1, 10, 2), (3, 40, 8), (4, 80, 15), (10**6, 300, 15)]
-)
-def test_durable_waits_double_up_to_a_cap(waits: int, circuit: float, missing: float) -> None:
-    """However long a breaker stays open or a kind stays unknown."""
-    assert (retries.circuit_wait(waits), retries.missing_tool_wait(waits)) == (circuit, missing)
+def test_durable_waits_double_up_to_a_cap() -> None:
+    """However long a breaker stays open or a kind stays unknown, and however often a worker is lost."""
+    waits = [(retries.circuit_wait(waits), retries.missing_tool_wait(waits)) for waits in (0, 1, 3, 4, 10**6)]
+
+    assert waits == [(5, 1), (10, 2), (40, 8), (80, 15), (300, 15)]
+    assert [retries.loss_wait(losses) for losses in (1, 2, 5, 9)] == [1, 2, 16, 60]
 
 
-@pytest.mark.parametrize(("days", "reminder"), [(3, 1), (2, 1), (1, 0.5), (30, 1)])
-def test_a_reminder_leaves_time_for_an_answer(days: float, reminder: float) -> None:
-    """After a day; halfway, if that is earlier."""
-    assert retries.remind_after(timedelta(days=days)) == timedelta(days=reminder)
+def test_days_are_counted_from_the_first_moment() -> None:
+    """A reminder leaves time for an answer: after a day, or halfway. The deadline of a step counts its waits."""
+    reminders = [retries.remind_after(timedelta(days=days)).total_seconds() / 86_400 for days in (3, 2, 1, 30)]
 
-
-def test_the_deadline_of_a_step_counts_its_waits() -> None:
-    """However often it was scheduled between them."""
-    left = [retries.seconds_left(hours * 3600) for hours in (0, 23, 25)]
-
-    assert left == [24 * 3600, 3600, -3600]
+    assert reminders == [1, 1, 0.5, 1]
+    assert [retries.seconds_left(hours * 3600) for hours in (0, 23, 25)] == [24 * 3600, 3600, -3600]
 
 
 def test_our_own_activities_only_read() -> None:

@@ -89,48 +89,41 @@ def test_without_limits_nothing_is_refused_and_all_is_counted() -> None:
     assert one.budget.spent == Spent(model_calls=1, tokens=1_200, usd=0.0123)
 
 
-def test_a_planner_that_is_no_model_reserves_nothing() -> None:
-    """Rules and scripts cost nothing, whatever is left."""
-    one = progress(tokens=1)
-
-    assert turn(one, catalogue(converses=False)) == Allowance(None, 0, 0.0)
-
-
-def test_a_plan_that_somebody_wrote_reserves_nothing() -> None:
-    """No model is asked for it."""
+def test_what_asks_no_model_reserves_nothing() -> None:
+    """Rules, scripts, plans that somebody wrote and tools without a model go on, whatever is left."""
+    assert turn(progress(tokens=1), catalogue(converses=False)) == Allowance(None, 0, 0.0)
     assert turn(progress(tokens=1), catalogue(), is_by_hand=True).reserved_tokens == 0
+    assert reserve_step(progress(tokens=1), catalogue(), READ) == 4
 
 
-@pytest.mark.parametrize(
-    ("tokens", "max_output"),
-    [
-        (100_000, MAX_OUTPUT),
-        (12_000, 12_000 - 2 * 3_100 - LAST_OUTPUT),
-        (2 * 3_100 + LAST_OUTPUT + MIN_OUTPUT, MIN_OUTPUT),
-        (2 * 3_100 + LAST_OUTPUT + MIN_OUTPUT - 1, None),
-    ],
-)
+LAST = {"is_last": True}
+REPLIES: list[tuple[dict[str, Any], dict[str, Any], int | None]] = [
+    ({"tokens": 100_000}, {}, MAX_OUTPUT),
+    ({"tokens": 12_000}, {}, 12_000 - 2 * 3_100 - LAST_OUTPUT),
+    ({"tokens": 2 * 3_100 + LAST_OUTPUT + MIN_OUTPUT}, {}, MIN_OUTPUT),
+    ({"tokens": 2 * 3_100 + LAST_OUTPUT + MIN_OUTPUT - 1}, {}, None),
+    # where no ordinary turn fits any more, the last one still does, if need be with a shorter answer
+    ({"tokens": 3_100 + LAST_OUTPUT}, {}, None),
+    ({"tokens": 3_100 + LAST_OUTPUT}, LAST, LAST_OUTPUT),
+    ({"tokens": 3_100 + MIN_LAST_OUTPUT}, LAST, MIN_LAST_OUTPUT),
+    ({"tokens": 3_100 + MIN_LAST_OUTPUT - 1}, LAST, None),
+    # 3,100 tokens may all be written to the cache (0.00775 USD), twice; the last answer costs 0.02 USD more
+    ({"usd": 1.0}, {}, MAX_OUTPUT),
+    ({"usd": 0.062505}, {}, 2_700),
+    ({"usd": 0.0355}, {}, None),
+    # a shorter last answer leaves more
+    ({"usd": 0.05}, {"last_output": LAST_OUTPUT}, 1_450),
+    ({"usd": 0.05}, {"last_output": MIN_LAST_OUTPUT}, 3_194),
+    ({"usd": 0.05}, {"last_output": 0}, 4_225),
+]
+
+
+@pytest.mark.parametrize(("limits", "more", "max_output"), REPLIES, ids=str)
 def test_a_reply_may_have_what_is_left_beside_its_input_and_the_last_answer(
-    tokens: int, max_output: int | None
+    limits: dict[str, Any], more: dict[str, Any], max_output: int | None
 ) -> None:
     """The input is the conversation and what is new at three bytes a token; the last answer reads the same again."""
-    allowance = reserve_turn(progress(tokens=tokens), catalogue(), 300)
-
-    assert (allowance.max_output if allowance else None) == max_output
-
-
-def test_the_last_answer_may_use_what_was_kept_back_for_it() -> None:
-    """Where no ordinary turn fits any more, the last one still does."""
-    one = progress(tokens=3_100 + LAST_OUTPUT)
-
-    assert reserve_turn(one, catalogue(), 300) is None
-    assert turn(one, catalogue(), is_last=True).max_output == LAST_OUTPUT
-
-
-@pytest.mark.parametrize(("left", "max_output"), [(MIN_LAST_OUTPUT, MIN_LAST_OUTPUT), (MIN_LAST_OUTPUT - 1, None)])
-def test_a_short_last_answer_is_better_than_none(left: int, max_output: int | None) -> None:
-    """Where more was used than was estimated, it may be shorter than was kept back for it."""
-    allowance = reserve_turn(progress(tokens=3_100 + left), catalogue(), 300, is_last=True)
+    allowance = reserve_turn(progress(**limits), catalogue(), 300, **more)
 
     assert (allowance.max_output if allowance else None) == max_output
 
@@ -144,17 +137,6 @@ def test_the_first_request_counts_what_a_model_is_told_before_the_task() -> None
     assert reserve_turn(one, catalogue(preamble=5_000), 300) is not None
 
 
-@pytest.mark.parametrize(
-    ("usd", "max_output"),
-    [(1.0, MAX_OUTPUT), (0.062505, 2_700), (0.0355, None)],
-)
-def test_money_limits_the_reply_at_the_dearest_rate_of_its_input(usd: float, max_output: int | None) -> None:
-    """3,100 tokens may all be written to the cache (0.00775 USD), twice; the last answer costs 0.02 USD more."""
-    allowance = reserve_turn(progress(usd=usd), catalogue(), 300)
-
-    assert (allowance.max_output if allowance else None) == max_output
-
-
 def test_a_long_request_is_reserved_at_the_price_of_a_long_one() -> None:
     """Above a threshold all of a request costs more."""
     dear = PRICE.model_copy(update={"long_from": 3_000, "long_input": 2.0, "long_output": 1.5})
@@ -164,20 +146,16 @@ def test_a_long_request_is_reserved_at_the_price_of_a_long_one() -> None:
     assert long.reserved_usd == pytest.approx(3_100 * 5e-6 + MAX_OUTPUT * 15e-6)
 
 
-def test_a_limit_of_money_without_a_price_lets_nobody_ask() -> None:
-    """What nobody knows the price of cannot be kept within a limit; the task is refused at its start already."""
-    one = progress(usd=5)
+@pytest.mark.parametrize(
+    ("limits", "price", "short"),
+    [({"tokens": 4_000}, PRICE, "tokens"), ({"usd": 0.001}, PRICE, "usd"), ({"usd": 5}, None, "usd")],
+)
+def test_it_is_known_which_limit_is_in_the_way(limits: dict[str, Any], price: Price | None, short: str) -> None:
+    """The task ends with its name. What nobody knows the price of cannot be kept within a limit of money."""
+    one = progress(**limits)
 
-    assert reserve_turn(one, catalogue(None), 300) is None
-    assert spending.turn_limit_reached(one, catalogue(None), 300) == "usd"
-
-
-def test_a_step_without_a_price_does_not_start_under_a_limit_of_money() -> None:
-    """Neither may a step, whatever the planner is."""
-    one, given = progress(usd=5), catalogue(None, converses=False)
-
-    assert reserve_step(one, given, WRITER) == 0
-    assert spending.step_limit_reached(one, given, WRITER) == "usd"
+    assert reserve_turn(one, catalogue(price), 300) is None
+    assert spending.turn_limit_reached(one, catalogue(price), 300) == short
 
 
 def test_under_a_limit_of_money_nobody_asks_any_more_once_a_price_was_unknown() -> None:
@@ -186,15 +164,6 @@ def test_under_a_limit_of_money_nobody_asks_any_more_once_a_price_was_unknown() 
     settle_turn(one, catalogue(), turn(one, catalogue()), used(10, None))
 
     assert reserve_turn(one, catalogue(), 300, is_last=True) is None
-
-
-@pytest.mark.parametrize(("limits", "short"), [({"tokens": 4_000}, "tokens"), ({"usd": 0.001}, "usd")])
-def test_it_is_known_which_limit_is_in_the_way(limits: dict[str, Any], short: str) -> None:
-    """The task ends with the name of the limit."""
-    one = progress(**limits)
-
-    assert reserve_turn(one, catalogue(), 300) is None
-    assert spending.turn_limit_reached(one, catalogue(), 300) == short
 
 
 def test_a_lost_answer_counts_as_all_that_was_reserved_for_it() -> None:
@@ -208,24 +177,17 @@ def test_a_lost_answer_counts_as_all_that_was_reserved_for_it() -> None:
     assert one.budget.spent.usd == pytest.approx(0.01 + 2 * allowance.reserved_usd)
 
 
-@pytest.mark.parametrize(
-    ("came_of_it", "calls"),
-    [
-        (fault(Code.OVERLOADED, 4), 0),
-        (fault(Code.TIMEOUT, 4), 4),
-        (fault(Code.UNREACHABLE), 1),
-        (fault(Code.UNREACHABLE, 4).model_copy(update={"unsent": True}), 0),
-    ],
-    ids=["refused", "no answer in time", "connection lost", "no connection"],
-)
-def test_a_request_without_an_answer_counts_where_the_model_may_have_given_one(came_of_it: Fault, calls: int) -> None:
-    """What the provider refused costs nothing; what was cut off may have cost everything."""
-    one = progress(tokens=100_000)
-    allowance = turn(one, catalogue())
-    settle_turn(one, catalogue(), allowance, came_of_it)
+def test_a_request_without_an_answer_counts_where_the_model_may_have_given_one() -> None:
+    """What the provider refused, or was never sent, costs nothing; what was cut off may have cost everything."""
+    unsent = fault(Code.UNREACHABLE, 4).model_copy(update={"unsent": True})
+    cases = [(fault(Code.OVERLOADED, 4), 0), (fault(Code.TIMEOUT, 4), 4), (fault(Code.UNREACHABLE), 1), (unsent, 0)]
+    for came_of_it, calls in cases:
+        one = progress(tokens=100_000)
+        allowance = turn(one, catalogue())
+        settle_turn(one, catalogue(), allowance, came_of_it)
 
-    assert one.budget.spent.tokens == calls * allowance.reserved_tokens
-    assert (one.budget.spent.model_calls, one.budget.held_tokens) == (calls, 0)
+        assert one.budget.spent.tokens == calls * allowance.reserved_tokens
+        assert (one.budget.spent.model_calls, one.budget.held_tokens) == (calls, 0)
 
 
 def test_a_model_without_a_known_price_makes_the_sum_unknown_and_not_zero() -> None:
@@ -250,43 +212,37 @@ def test_a_step_that_asks_a_model_reserves_its_tokens_for_each_attempt() -> None
     assert one.budget.spent == Spent(tool_calls=1, model_calls=1, tokens=900, usd=0.1)
 
 
-@pytest.mark.parametrize(
-    ("beside", "args", "tokens"),
-    [
-        (None, {"text": "x" * 300}, 4_000),
-        (1_000, {"text": "x" * 289}, 1_100),
-        (1_000, {"text": "x" * 90_000}, 4_000),
-    ],
-    ids=["reads elsewhere", "reads its arguments", "reads long arguments"],
-)
-def test_a_step_whose_arguments_hold_all_that_is_read_reserves_as_much_as_they_are_long(
-    beside: int | None, args: dict[str, Any], tokens: int
-) -> None:
+def test_a_step_whose_arguments_hold_all_that_is_read_reserves_as_much_as_they_are_long() -> None:
     """A short text needs no more than a short text, and never more than any call of the kind."""
-    assert with_call_tokens(WRITER.model_copy(update={"tokens_overhead": beside}), args).tokens == tokens
+    reading = [WRITER.model_copy(update={"tokens_overhead": beside}) for beside in (None, 1_000, 1_000)]
+    sizes = [
+        with_call_tokens(one, {"text": "x" * n}).tokens for one, n in zip(reading, (300, 289, 90_000), strict=True)
+    ]
+
+    assert sizes == [4_000, 1_100, 4_000]
+
+
+@pytest.mark.parametrize(
+    ("limits", "price", "short"),
+    [
+        ({"tokens": 8_999}, PRICE, "tokens"),
+        ({"usd": 0.01}, PRICE, "usd"),
+        ({"usd": 5}, None, "usd"),
+        ({"tool_calls": 1, "tokens": 90_000}, PRICE, "tool_calls"),
+    ],
+)
+def test_a_step_that_does_not_fit_says_by_which_limit(limits: dict[str, Any], price: Price | None, short: str) -> None:
+    """Nothing is started that could go beyond a limit, whatever the planner is."""
+    one, given = progress(**limits), catalogue(price, converses=price is not None)
+    one.budget.spent.tool_calls = 1
+
+    assert reserve_step(one, given, WRITER) == 0
+    assert spending.step_limit_reached(one, given, WRITER) == short
 
 
 def test_a_step_gets_fewer_attempts_where_its_tokens_are_scarce() -> None:
     """The planner's last answer (5,000 tokens here) is not for steps; 9,000 are left for two attempts."""
     assert reserve_step(progress(tokens=14_000), catalogue(), WRITER) == 2
-
-
-@pytest.mark.parametrize(
-    ("limits", "short"),
-    [({"tokens": 8_999}, "tokens"), ({"usd": 0.01}, "usd"), ({"tool_calls": 1, "tokens": 90_000}, "tool_calls")],
-)
-def test_a_step_that_does_not_fit_says_by_which_limit(limits: dict[str, Any], short: str) -> None:
-    """Nothing is started that could go beyond a limit."""
-    one = progress(**limits)
-    one.budget.spent.tool_calls = 1
-
-    assert reserve_step(one, catalogue(), WRITER) == 0
-    assert spending.step_limit_reached(one, catalogue(), WRITER) == short
-
-
-def test_a_step_that_asks_no_model_needs_no_tokens() -> None:
-    """Tools go on when the tokens are used up."""
-    assert reserve_step(progress(tokens=1), catalogue(), READ) == 4
 
 
 def test_a_step_waits_for_tokens_that_a_sibling_holds_and_for_nobody_else() -> None:
@@ -300,37 +256,26 @@ def test_a_step_waits_for_tokens_that_a_sibling_holds_and_for_nobody_else() -> N
     assert (granted, waits, over) == (4, (True, False), (False, True))
 
 
-@pytest.mark.parametrize(
-    ("came_back", "earlier", "calls", "tokens"),
-    [
-        (StepReturn(result="", attempt=3, model_calls=1, tokens=500), [], 3, 500 + 2 * 4_000),
-        (StepReturn(result="", attempt=2, model_calls=1, tokens=500), [fault(Code.RATE_LIMITED)], 1, 500),
-        (StepReturn(result="", attempt=2, model_calls=1, tokens=500), [fault(Code.TIMEOUT)], 2, 4_500),
-        (fault(Code.OVERLOADED, 4), [fault(Code.OVERLOADED, number) for number in (1, 2, 3)], 0, 0),
-        (fault(Code.UNEXPECTED_RESULT, 1), [], 1, 4_000),
-        (KNOWN, [], 1, 700),
-        (StepReturn(result="", attempt=2, model_calls=1, tokens=500), [KNOWN], 2, 1_200),
-        (fault(Code.INVALID_INPUT, 0), [], 0, 0),
-    ],
-    ids=[
-        "two workers died",
-        "refused, then answered",
-        "timed out, then answered",
-        "refused",
-        "bad answer",
-        "known",
-        "known, then answered",
-        "uncalled",
-    ],
-)
-def test_attempts_of_a_step_whose_answer_nobody_has_count_in_full(
-    came_back: StepReturn | Fault, earlier: list[Fault], calls: int, tokens: int
-) -> None:
-    """An attempt that a model may have answered is counted, whatever became of the answer."""
-    one = progress(tokens=100_000)
-    settle_step(one, catalogue(), WRITER, reserve_step(one, catalogue(), WRITER), came_back, earlier)
+ANSWER = StepReturn(result="", attempt=2, model_calls=1, tokens=500)
+CAME_BACK: dict[str, tuple[StepReturn | Fault, list[Fault], int, int]] = {
+    "two workers died": (ANSWER.model_copy(update={"attempt": 3}), [], 3, 500 + 2 * 4_000),
+    "refused, then answered": (ANSWER, [fault(Code.RATE_LIMITED)], 1, 500),
+    "timed out, then answered": (ANSWER, [fault(Code.TIMEOUT)], 2, 4_500),
+    "refused": (fault(Code.OVERLOADED, 4), [fault(Code.OVERLOADED, number) for number in (1, 2, 3)], 0, 0),
+    "bad answer": (fault(Code.UNEXPECTED_RESULT, 1), [], 1, 4_000),
+    "known": (KNOWN, [], 1, 700),
+    "known, then answered": (ANSWER, [KNOWN], 2, 1_200),
+    "uncalled": (fault(Code.INVALID_INPUT, 0), [], 0, 0),
+}
 
-    assert (one.budget.spent.model_calls, one.budget.spent.tokens) == (calls, tokens)
+
+def test_attempts_of_a_step_whose_answer_nobody_has_count_in_full() -> None:
+    """An attempt that a model may have answered is counted, whatever became of the answer."""
+    for name, (came_back, earlier, calls, tokens) in CAME_BACK.items():
+        one = progress(tokens=100_000)
+        settle_step(one, catalogue(), WRITER, reserve_step(one, catalogue(), WRITER), came_back, earlier)
+
+        assert (one.budget.spent.model_calls, one.budget.spent.tokens) == (calls, tokens), name
 
 
 DEAR = PRICE.model_copy(update={"input": 200, "output": 1000})
@@ -392,45 +337,32 @@ SILENT = fault(Code.WORKER_LOST).model_copy(update={"uncounted": True})
 AFTER_COMMIT = fault(Code.WORKER_SHUTDOWN).model_copy(update={"model_use": FOUND})
 
 
-@pytest.mark.parametrize(
-    ("waited", "tokens"),
-    [([SILENT], 700), ([AFTER_COMMIT], 700), ([SILENT, AFTER_COMMIT], 700 + 19_100), ([SILENT] * 2, 700 + 19_100)],
-    ids=["died", "stopped", "died, then stopped", "died twice"],
-)
-def test_an_answer_that_the_next_execution_found_in_the_store_is_paid_once(waited: list[Fault], tokens: int) -> None:
+def test_an_answer_that_the_next_execution_found_in_the_store_is_paid_once() -> None:
     """Not also as the lost answer, or as the known use, of the attempt that recorded it."""
-    one = progress(tokens=400_000)
-    allowance = turn(one, catalogue())
-    found = used(700, 0.01, earlier=(RecordedModelUse(found=FOUND).model_dump(mode="json"),))
-    settle_turn(one, catalogue(), allowance, found, [(last, ()) for last in waited])
+    twice = 700 + 19_100
+    for waited, tokens in (
+        ([SILENT], 700),
+        ([AFTER_COMMIT], 700),
+        ([SILENT, AFTER_COMMIT], twice),
+        ([SILENT] * 2, twice),
+    ):
+        one = progress(tokens=400_000)
+        allowance = turn(one, catalogue())
+        found = used(700, 0.01, earlier=(RecordedModelUse(found=FOUND).model_dump(mode="json"),))
+        settle_turn(one, catalogue(), allowance, found, [(last, ()) for last in waited])
 
-    assert (one.budget.spent.tokens, one.budget.spent.model_calls) == (tokens, 1 + tokens // 19_000)
-
-
-def test_a_shorter_last_answer_leaves_more_for_a_request() -> None:
-    """As much as fits, and all if none is kept back."""
-    outputs = list[int | None]()
-    for last_output in (LAST_OUTPUT, MIN_LAST_OUTPUT, 0):
-        outputs.append(turn(progress(usd=0.05), catalogue(), last_output=last_output).max_output)
-
-    assert outputs == [1_450, 3_194, 4_225]
+        assert (one.budget.spent.tokens, one.budget.spent.model_calls) == (tokens, 1 + tokens // 19_000)
 
 
 def test_a_request_that_does_not_fit_says_what_is_missing() -> None:
-    """What it needs at least, and what is left."""
-    one = progress(usd=0.01)
+    """What it needs at least, and what is left. A planner may say that its model's replies are shorter."""
+    one, short = progress(usd=0.01), catalogue().model_copy(update={"longest_reply": 8_000})
 
     assert reserve_turn(one, catalogue(), 300, last_output=0) is None
     assert " (0.01 left; 3100 tokens of input and a reply of 1000 need up to 0.01775):" in (
         spending.turn_limit_message(one, catalogue(), 300, "usd")
     )
-
-
-def test_the_reply_of_a_model_may_be_as_long_as_its_planner_says() -> None:
-    """A model that does not reason needs less."""
-    one = progress(tokens=400_000)
-
-    assert turn(one, catalogue().model_copy(update={"longest_reply": 8_000})).max_output == 8_000
+    assert turn(progress(tokens=400_000), short).max_output == 8_000
 
 
 def test_attempts_of_a_planner_that_report_their_use_are_counted_each_for_itself() -> None:
@@ -444,26 +376,23 @@ def test_attempts_of_a_planner_that_report_their_use_are_counted_each_for_itself
     assert (one.budget.spent.model_calls, one.budget.spent.tokens) == (1, allowance.reserved_tokens)
 
 
-@pytest.mark.parametrize(
-    ("limits", "limit", "said"),
-    [
-        ({"tool_calls": 25}, "tool_calls", "All 25 tool calls are used up: give more, e.g. --tool-calls 50."),
-        ({"replans": 0}, "replans", "All 0 replans are used up: give more, e.g. --replans 1."),
-        (
-            {"tokens": 500_000},
-            "tokens",
-            "What is left of the 500000 tokens is too little for the next request to a model:",
-        ),
-        ({"usd": 0.05}, "usd", "What is left of the 0.05 US dollars is too little for the next request to a model:"),
-        ({"deadline": 90}, "deadline", "The deadline of 90 s passed before the task was done: give more, e.g."),
-    ],
-)
-def test_the_end_names_the_limit_and_the_option_that_raises_it(limits: dict[str, Any], limit: str, said: str) -> None:
+SAID: dict[str, tuple[float, str]] = {
+    "tool_calls": (25, "All 25 tool calls are used up: give more, e.g. --tool-calls 50."),
+    "replans": (0, "All 0 replans are used up: give more, e.g. --replans 1."),
+    "tokens": (500_000, "What is left of the 500000 tokens is too little for the next request to a model:"),
+    "usd": (0.05, "What is left of the 0.05 US dollars is too little for the next request to a model:"),
+    "deadline": (90, "The deadline of 90 s passed before the task was done: give more, e.g."),
+}
+
+
+@pytest.mark.parametrize("limit", SAID)
+def test_the_end_names_the_limit_and_the_option_that_raises_it(limit: str) -> None:
     """Whoever reads it knows what to type."""
-    words = spending.limit_message(Limits(**limits), limit)
+    given, said = SAID[limit]
+    words = spending.limit_message(Limits.model_validate({limit: given}), limit)
 
     assert words.startswith(said)
-    assert words.endswith(f"--{limit.replace('_', '-')} {2 * limits[limit] or 1:.12g}.")
+    assert words.endswith(f"--{limit.replace('_', '-')} {2 * given or 1:.12g}.")
 
 
 class Conversation(RuleBasedStateMachine):

@@ -20,15 +20,7 @@ from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import Step
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-FINAL = {
-    TaskStatus.COMPLETED,
-    TaskStatus.ESCALATED,
-    TaskStatus.OVER_BUDGET,
-    TaskStatus.CANCELLED,
-    TaskStatus.FAILED,
-}
-
-
+FINAL = set(TaskStatus) - {TaskStatus.RUNNING, TaskStatus.WAITING, TaskStatus.PAUSED}
 REPLAN = {"type": "steps", "steps": [{"id": "a", "kind": "echo", "args": {}}]}
 
 
@@ -78,47 +70,37 @@ def statuses(one: Progress) -> dict[str, StepStatus]:
 
 
 def test_a_new_plan_skips_what_the_old_one_did_not_start_and_keeps_the_rest() -> None:
-    """Finished steps are kept with their results, failed ones stay on record, pending ones are dropped."""
+    """Finished steps are kept with their results, failed ones stay on record, pending ones are dropped.
+
+    An id that never started made no idempotency key: a new step may take the place of the dropped one.
+    """
     one = progress(
         record("done", StepStatus.COMPLETED, result=7),
         record("broken", StepStatus.FAILED),
         record("waiting", StepStatus.PENDING),
+        record("again", StepStatus.PENDING),
     )
-    plan(one, 1, record("next", StepStatus.PENDING, revision=2))
+    plan(one, 1, record("next", StepStatus.PENDING, revision=2), record("again", StepStatus.PENDING, revision=2))
 
-    assert statuses(one) == {
-        "done": StepStatus.COMPLETED,
-        "broken": StepStatus.FAILED,
-        "waiting": StepStatus.SKIPPED,
-        "next": StepStatus.PENDING,
-    }
+    assert [(record.step.id, record.status, record.revision) for record in one.records] == [
+        ("done", StepStatus.COMPLETED, 1),
+        ("broken", StepStatus.FAILED, 1),
+        ("waiting", StepStatus.SKIPPED, 1),
+        ("next", StepStatus.PENDING, 2),
+        ("again", StepStatus.PENDING, 2),
+    ]
     assert (one.results, one.revision) == ({"done": 7}, 1)
 
 
-def test_an_id_that_never_started_may_be_proposed_again() -> None:
-    """It made no idempotency key, so the new step takes the place of the dropped one."""
-    one = progress(record("a", StepStatus.COMPLETED), record("b", StepStatus.PENDING))
-    plan(one, 2, record("b", StepStatus.PENDING, revision=2))
-
-    assert [(record.step.id, record.revision) for record in one.records] == [("a", 1), ("b", 2)]
-
-
-def test_ids_are_taken_once_a_step_has_started() -> None:
-    """Whatever became of it: its key may have been used."""
-    one = progress(*(record(status.value, status) for status in StepStatus))
-
-    assert one.taken == {status.value for status in StepStatus} - {"pending", "skipped"}
-
-
 def test_only_finished_steps_have_results_and_count_as_effects() -> None:
-    """A step that failed has changed nothing that the guard may count on."""
+    """What failed has changed nothing that the guard may count on; an id is taken once its step has started."""
     one = progress(
         *(record(status.value, status, effect=Effect.IDEMPOTENT, result=1) for status in StepStatus),
         record("looked", StepStatus.COMPLETED, effect=Effect.READ, result=2),
     )
 
-    assert one.results == {"completed": 1, "looked": 2}
-    assert one.effects == 1
+    assert (one.results, one.effects) == ({"completed": 1, "looked": 2}, 1)
+    assert one.taken == {status.value for status in StepStatus} - {"pending", "skipped"} | {"looked"}
 
 
 @pytest.mark.parametrize("status", sorted(FINAL))
@@ -129,11 +111,6 @@ def test_an_ended_task_leaves_nothing_pending(status: TaskStatus) -> None:
 
     assert {id for id, status in statuses(one).items() if id != status} == {"pending", "waiting"}
     assert (one.status, one.ended_at) == (status, NOW)
-
-
-def test_the_status_of_a_task_is_running_waiting_or_final() -> None:
-    """The five endings, and the two ways to be on the way."""
-    assert set(TaskStatus) - FINAL == {TaskStatus.RUNNING, TaskStatus.WAITING, TaskStatus.PAUSED}
 
 
 @pytest.mark.parametrize("wrong", [{"text": ""}, {"text": "x" * 16_001}, {"text": "x", "strategy": "guess"}])
@@ -158,26 +135,19 @@ def test_an_outcome_says_what_was_done_with_what() -> None:
 
 
 def _fault(step_id: str, reason: str) -> FaultRecord:
-    happened = Fault.of(Code.NOT_FOUND, reason).model_dump()
-    return FaultRecord.model_validate({**happened, "step_id": step_id, "revision": 1, "decision": "replan", "at": NOW})
+    return FaultRecord.of_call(Fault.of(Code.NOT_FOUND, reason), step_id, 1, "replan", at=NOW)
 
 
-def test_a_running_task_has_an_outcome_so_far() -> None:
-    """Seconds run until the end, and until now while there is none."""
+def test_seconds_run_until_the_end() -> None:
+    """And until now while there is none; asked later, the outcome of an ended task says the same."""
     one = progress()
     one.budget.spent = Spent(tool_calls=3)
-    outcome = one.outcome(NOW + timedelta(seconds=90))
-
-    assert (outcome.status, outcome.reason, outcome.ended_at) == (TaskStatus.RUNNING, "", None)
-    assert outcome.spent == Spent(tool_calls=3, seconds=90)
-
-
-def test_the_time_of_an_ended_task_stands_still() -> None:
-    """Asked later, an outcome says the same."""
-    one = progress()
+    running = one.outcome(NOW + timedelta(seconds=90))
     ending = Ending(status=TaskStatus.FAILED, reason="no", code="gave_up")
     one.apply(TaskClosed(at=NOW + timedelta(seconds=5), ending=ending))
 
+    assert (running.status, running.reason, running.ended_at) == (TaskStatus.RUNNING, "", None)
+    assert running.spent == Spent(tool_calls=3, seconds=90)
     assert one.outcome(NOW + timedelta(days=1)).spent.seconds == 5
 
 
@@ -199,30 +169,27 @@ def test_the_largest_results_are_left_out_of_an_outcome_that_would_be_too_large(
     assert len(outcome.model_dump_json().encode()) < MAX_OUTCOME + 10_000
 
 
-@pytest.mark.parametrize("result", [None, 0, "", [], {}])
-def test_a_result_of_nothing_is_not_called_omitted(result: JsonValue) -> None:
+def test_a_result_of_nothing_is_not_called_omitted() -> None:
     """An empty answer is an answer."""
-    assert not progress(record("a", StepStatus.COMPLETED, result=result)).outcome(NOW).steps[0].result_omitted
+    results: list[JsonValue] = [None, 0, "", [], {}]
+    records = [record("a", StepStatus.COMPLETED, result=result) for result in results]
+
+    assert not any(progress(one).outcome(NOW).steps[0].result_omitted for one in records)
 
 
 def test_progress_survives_the_border() -> None:
-    """It is the answer of a query and what a continued run starts from."""
+    """It is the answer of a query and what a continued run starts from; programs read an outcome: it is plain JSON."""
     one = progress(record("a", StepStatus.COMPLETED, result={"x": [1, None]}))
     one.apply(Attempted(number=1, at=NOW, step="a", fault=_fault("a", "Why.")))
     one.guard.remember("k", {"x": 1}, 0)
     one.apply(TaskClosed(number=2, at=NOW, ending=Ending(status=TaskStatus.COMPLETED, result=[1])))
     read = Progress.model_validate_json(one.model_dump_json())
-
-    assert (read.model_dump(), read.faults) == (one.model_dump(), one.faults)
-    assert Outcome.model_validate_json(one.outcome(NOW).model_dump_json()) == one.outcome(NOW)
-
-
-def test_an_outcome_is_plain_json() -> None:
-    """Programs read it: names of statuses, ISO times, no Python."""
-    shown = json.loads(progress(record("a", StepStatus.COMPLETED)).outcome(NOW).model_dump_json())
+    shown = json.loads(one.outcome(NOW).model_dump_json())
 
     assert (shown["status"], shown["started_at"], shown["steps"][0]["effect"]) == (
-        "running",
+        "completed",
         "2026-01-02T00:00:00Z",
         "read",
     )
+    assert (read.model_dump(), read.faults) == (one.model_dump(), one.faults)
+    assert Outcome.model_validate_json(one.outcome(NOW).model_dump_json()) == one.outcome(NOW)

@@ -1,6 +1,7 @@
 """An undo, and each other companion of a call, passes the contract: untrusted content does not choose whom it pays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +13,29 @@ from client.follow import View
 from client.undo import Confirm, PlannedUndo, cancel, undo, undo_steps
 from replan import Key, Refused, Tool, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.workflows.test_agent_people import asked
+from tests.workflows.history import Handle
+from tests.workflows.props import Stages, Word
+from tests.workflows.test_agent_people import asking
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.plans.contract import AllowedEffect, Term
+from workflows.plans.proposal import Step
 
 EVIL = "DE99 EVIL"
 
 
 class Pay(BaseModel):
-    """What to pay, to whom, and with which words."""
-
     to: str
     amount: int
     text: str = ""
 
 
 class Seller(BaseModel):
-    """Who sold something."""
-
     account: str
 
 
 class Paid(BaseModel):
-    """A payment, and what strangers wrote about themselves."""
-
     id: str = "p-1"
     number: int = 77
     contact: str = EVIL
@@ -45,8 +43,6 @@ class Paid(BaseModel):
 
 
 class Refund(BaseModel):
-    """What to pay back."""
-
     to: str = ""
     amount: int = 0
     note: str = ""
@@ -54,15 +50,7 @@ class Refund(BaseModel):
 
 
 class Name(BaseModel):
-    """A name."""
-
     name: str
-
-
-class Word(BaseModel):
-    """A word."""
-
-    word: str = ""
 
 
 class Bank:
@@ -216,6 +204,15 @@ async def test_content_of_the_call_does_not_become_authority_of_its_undo(client:
     assert bank.refunds == []
 
 
+@asynccontextmanager
+async def closed(stages: Stages, bank: Bank, *steps: Step) -> AsyncIterator[Handle]:
+    """A task that has paid and ended, while its worker runs."""
+    async with stages(bank.tools, [plan(PAID, *steps), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        yield handle
+
+
 def seen_by(seen: list[PlannedUndo], *, says: bool = True) -> Confirm:
     """A person who looks at the calls, and confirms them."""
 
@@ -226,15 +223,13 @@ def seen_by(seen: list[PlannedUndo], *, says: bool = True) -> Confirm:
     return confirm
 
 
-async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(client: Client, tmp_path: Path) -> None:
+async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(stages: Stages) -> None:
     """Nobody looked: held, and named. Somebody looked: made once, however often it is undone."""
     bank, seen = Bank(TO_CONTACT), list[PlannedUndo]()
-    async with staged(client, tmp_path, bank.tools, [plan(PAID), DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        unseen = await undo(client, handle, View(), is_attended=False)
-        confirmed = await undo(client, handle, View(), is_attended=False, confirm=seen_by(seen))
-        again = await undo(client, handle, View(), is_attended=False)
+    async with closed(stages, bank) as handle:
+        unseen = await undo(stages.client, handle, View(), is_attended=False)
+        confirmed = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by(seen))
+        again = await undo(stages.client, handle, View(), is_attended=False)
 
     assert [record.reason for record in unseen.outcome.undo] == [HELD]
     assert unseen.planned and [call.approve for call in unseen.planned.to_approve] == [HELD[23:-1]]
@@ -242,14 +237,12 @@ async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(
     assert (confirmed.is_complete, again.is_complete, bank.refunds) == (True, True, [{"to": EVIL, "amount": 5}])
 
 
-async def test_a_second_rollback_does_not_ask_about_what_is_undone(client: Client, tmp_path: Path) -> None:
+async def test_a_second_rollback_does_not_ask_about_what_is_undone(stages: Stages) -> None:
     """One effect was confirmed and undone, another has no undo: the next rollback names only the other."""
     bank = Bank(TO_CONTACT)
-    async with staged(client, tmp_path, bank.tools, [plan(PAID, step("x", "refund", "p", to="me")), DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        first = await undo(client, handle, View(), is_attended=False, confirm=seen_by([]))
-        second = await undo(client, handle, View(), is_attended=False)
+    async with closed(stages, bank, step("x", "refund", "p", to="me")) as handle:
+        first = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by([]))
+        second = await undo(stages.client, handle, View(), is_attended=False)
 
     assert [[(undone.step_id, undone.done) for undone in each.outcome.undo] for each in (first, second)] == [
         [("x", False), ("p", True)]
@@ -258,41 +251,36 @@ async def test_a_second_rollback_does_not_ask_about_what_is_undone(client: Clien
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-async def test_cancel_with_undo_shows_the_call_first(client: Client, tmp_path: Path, is_seen: bool) -> None:
+async def test_cancel_with_undo_shows_the_call_first(stages: Stages, is_seen: bool) -> None:
     """A running task is told what a person has seen; without a person the call is held, and named."""
     bank, seen = Bank(TO_CONTACT), list[PlannedUndo]()
-    async with staged(client, tmp_path, bank.tools, [plan(PAID, FAILS), DONE]) as stage:
-        handle = await stage.start(Task(text="a task", on_escalation="wait"))
-        await asked(handle)
-        await cancel(client, handle, undo=True, confirm=seen_by(seen) if is_seen else None)
+    async with asking(stages, bank.tools, [plan(PAID, FAILS), DONE], Task(text="a task", on_escalation="wait")) as (
+        handle,
+        _,
+    ):
+        await cancel(stages.client, handle, undo=True, confirm=seen_by(seen) if is_seen else None)
         ended = await outcome(handle)
 
     assert ([undone.done for undone in ended.undo], len(bank.refunds)) == ([is_seen], int(is_seen))
     assert [undone.reason for undone in ended.undo] == ["" if is_seen else HELD]
 
 
-async def test_a_reset_that_undoes_holds_the_call_as_well(client: Client, tmp_path: Path) -> None:
+async def test_a_reset_that_undoes_holds_the_call_as_well(stages: Stages) -> None:
     """`reset --undo` has the same rule."""
     bank = Bank(TO_CONTACT)
-    async with staged(client, tmp_path, bank.tools, [plan(PAID), DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        [unseen] = await undo_steps(client, handle, {"p"}, View(), is_attended=False)
-        [confirmed] = await undo_steps(client, handle, {"p"}, View(), is_attended=False, confirm=seen_by([]))
+    async with closed(stages, bank) as handle:
+        [unseen] = await undo_steps(stages.client, handle, {"p"}, View(), is_attended=False)
+        [confirmed] = await undo_steps(stages.client, handle, {"p"}, View(), is_attended=False, confirm=seen_by([]))
 
     assert (unseen.done, unseen.reason, confirmed.done, len(bank.refunds)) == (False, HELD, True, 1)
 
 
 class Post(BaseModel):
-    """A text, and where it is sent."""
-
     to: str
     text: str
 
 
 class Where(BaseModel):
-    """What a read is told, by a name that says that it is an address, or by one that does not."""
-
     url: str = ""
     place: str = ""
 
@@ -323,14 +311,12 @@ def posting(asked_for: list[str], fails: Callable[[], Exception], name: str) -> 
 
 @pytest.mark.parametrize("name", ["url", "place"])
 @pytest.mark.parametrize("fails", [lambda: ConnectionResetError(), lambda: Refused("No.", code="conflict")])
-async def test_a_companion_carries_no_data_away(
-    client: Client, tmp_path: Path, fails: Callable[[], Exception], name: str
-) -> None:
+async def test_a_companion_carries_no_data_away(stages: Stages, fails: Callable[[], Exception], name: str) -> None:
     """Its address comes from a page: it is not called, and a person or the planner is told why."""
     asked_for = list[str]()
     sends = step("p", "post", "r", to="ann", text={"$from": "r", "path": "word"})
     script: Proposals = [plan(step("r", "page"), sends), DONE]
-    async with staged(client, tmp_path, posting(asked_for, fails, name), script) as stage:
+    async with stages(posting(asked_for, fails, name), script) as stage:
         handle = await stage.start()
         ended = await outcome(handle)
         progress = await handle.query(AgentWorkflow.progress)
