@@ -52,7 +52,6 @@ async def waiting(args: Word) -> Word:
 
 
 CALLED: list[str] = []
-"""The calls of `waiting`."""
 
 
 async def cancel_when_called(environment: ActivityEnvironment, details: ActivityCancellationDetails) -> None:

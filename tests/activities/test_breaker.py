@@ -104,18 +104,6 @@ def test_a_call_waits_alone_until_another_call_ends() -> None:
     assert (opened.state, opened.wait(100), opened.alone) == (BreakerState.OPEN, 5, {})
 
 
-def test_a_report_of_an_older_generation_changes_nothing() -> None:
-    """Calls that began before the outage neither prolong it nor end it."""
-    opened = after(Breaker(), "a", "b", "c")
-
-    assert opened.failed("d", 0, DOWN, STANDARD_BREAKER, now=103) == opened
-    assert opened.succeeded("d", 0, STANDARD_BREAKER, Instant(103)) == opened
-    assert opened.limited("d", 0, 60, 0.0, STANDARD_BREAKER, now=103) == opened
-    trial = trying(opened, 105, "d")
-    assert trial.failed("e", 0, DOWN, STANDARD_BREAKER, now=106) == trial
-    assert trial.succeeded("d", opened.generation, STANDARD_BREAKER, Instant(106)) == trial
-
-
 def test_a_trial_that_lost_its_lease_decides_nothing() -> None:
     """A worker that was frozen reports after another worker has taken the next trial."""
     frozen = trying(after(Breaker(), "a", "b", "c"), 105, "d")

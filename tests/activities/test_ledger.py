@@ -20,8 +20,8 @@ from activities.effects.ledger import (
     find_result,
 )
 from activities.storage.store import open_store, writing
-from replan import Refused, Transaction, tool
-from tests.activities.bench import Bench, bench
+from replan import Transaction, tool
+from tests.activities.bench import bench
 from tests.gate import on_sqlite
 from workflows.faults.fault import Code
 
@@ -109,43 +109,20 @@ class Word(BaseModel):
     word: str
 
 
-class Count(BaseModel):
-    count: int
-
-
-@tool.transactional
-async def note(args: Word, tx: Transaction) -> Count:
-    """Note a word; "no" is refused."""
-    await tx.execute(text("INSERT INTO notes VALUES (:word)"), {"word": args.word})
-    if args.word == "no":
-        raise Refused("No.", code="conflict")
-    return Count(count=await tx.scalar(text("SELECT count(*) FROM notes")) or 0)
-
-
-@pytest.fixture
-async def calls(tmp_path: Path, store_url: str) -> AsyncIterator[Bench]:
-    async with bench(tmp_path, store=store_url) as opened:
-        yield opened
-
-
 @on_sqlite
-async def test_a_second_attempt_returns_the_result_of_the_first(calls: Bench) -> None:
-    """What was committed and not answered is answered now, and marked."""
-    await calls.fails(note, run="r", word="no")
-    refused = await calls.rows("SELECT key FROM replan_ledger")
-    first = await calls.call(note, run="r", word="x")
-    again = await calls.call(note, run="r", attempt=2, word="x")
+async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(tmp_path: Path, store_url: str) -> None:
+    """A typed fault, and nothing happens."""
 
-    assert refused == []
-    assert (first.result, first.replayed) == ({"count": 1}, False)
-    assert (again.result, again.replayed, await calls.rows("SELECT word FROM notes")) == ({"count": 1}, True, ["x"])
+    @tool.transactional
+    async def note(args: Word, tx: Transaction) -> Word:
+        """Note a word."""
+        await tx.execute(text("INSERT INTO notes VALUES (:word)"), {"word": args.word})
+        return args
 
+    async with bench(tmp_path, store=store_url) as calls:
+        await calls.call(note, run="r", word="x")
+        fault, _ = await calls.fails(note, run="r", word="y")
+        written = await calls.rows("SELECT word FROM notes")
 
-@on_sqlite
-async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(calls: Bench) -> None:
-    await calls.call(note, run="r", word="x")
-    fault, _ = await calls.fails(note, run="r", word="y")
-
-    assert (fault.code, fault.by_id) == (Code.CONFLICT, True)
+    assert (fault.code, fault.by_id, written) == (Code.CONFLICT, True, ["x"])
     assert "with other arguments: the same call" in fault.reason
-    assert await calls.rows("SELECT word FROM notes") == ["x"]

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any, TypeVar
 
 import pytest
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -19,7 +19,7 @@ from workflows.faults.fault import Fault
 from workflows.plans.catalogue import Effect
 
 TODAY = date(2025, 11, 21)
-FREE: list[JsonValue] = ["09:30", "10:00", "11:00", "11:30", "12:30", "13:00", "14:30", "15:00", "15:30", "16:00"]
+FREE: list[Any] = ["09:30", "10:00", "11:00", "11:30", "12:30", "13:00", "14:30", "15:00", "15:30", "16:00"]
 """What is free today."""
 LAMP: dict[str, Any] = {"sku": "A-17", "name": "Desk lamp Alder, oak", "price": "24.50", "stock": 12, "version": 1}
 
