@@ -48,29 +48,25 @@ def payments() -> Iterator[Payments]:
             body = json.loads(self.rfile.read(int(self.headers["content-length"])))
             trouble = service.plan.pop(0) if service.plan else ""
             if trouble.isdecimal():
-                self.send_response(int(trouble))
-                self.send_header("content-length", "0")
-                self.end_headers()
+                self.answer(int(trouble), b"")
                 return
             act = service.refund if self.path.endswith("/refunds") else service.charge
             made = act(self.headers.get("idempotency-key"), body)
             if trouble == "drop":
                 self.close_connection = True
                 return
-            answer = json.dumps(made).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
+            self.answer(200, json.dumps(made).encode())
 
         def do_GET(self) -> None:
             wanted = parse_qs(urlsplit(self.path).query).get("reference")
             found = [one for one in service.charges if [one["key"]] == wanted]
-            answer = json.dumps(found[0] if found else {}).encode()
-            self.send_response(200 if found else 404)
-            self.send_header("content-length", str(len(answer)))
+            self.answer(200 if found else 404, json.dumps(found[0] if found else {}).encode())
+
+        def answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
             self.end_headers()
-            self.wfile.write(answer)
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """Stay silent."""

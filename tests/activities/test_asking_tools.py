@@ -17,8 +17,6 @@ SONNET, MINI = "anthropic:claude-sonnet-5-5", "openai:gpt-5.4-mini"
 
 
 class Letter(BaseModel):
-    """What is judged."""
-
     text: str = ""
 
 
@@ -40,30 +38,18 @@ async def guess(args: Letter) -> Letter:
     return args
 
 
-def test_without_a_model_a_tool_that_asks_one_is_left_out() -> None:
-    """The others are there, and one line says what is missing."""
-    registry = Registry([judge, count], has_model=False)
+async def test_without_a_model_a_tool_that_asks_one_is_left_out(tmp_path: Path) -> None:
+    """One line says what is missing; a tool that needs it would be offered with a promise that nobody can keep."""
+    without, whole = Registry([judge, count], has_model=False), Registry([judge, count])
+    missing = "Not offered, since this worker has no model: judge"
 
-    assert ([*registry], registry.left_out) == (["count"], ["judge"])
-    assert "Not offered, since this worker has no model: judge" in registry.catalogue().splitlines()
+    assert [([*one], one.left_out) for one in (without, whole)] == [(["count"], ["judge"]), (["judge", "count"], [])]
+    assert missing in without.catalogue().splitlines()
+    assert "tokens=100" in whole.catalogue() and "Not offered" not in whole.catalogue()
 
-
-def test_with_a_model_nothing_is_left_out() -> None:
-    """And what it may use is shown to whoever looks at the tools."""
-    registry = Registry([judge, count])
-
-    assert ([*registry], registry.left_out) == (["judge", "count"], [])
-    assert "tokens=100" in registry.catalogue() and "Not offered" not in registry.catalogue()
-
-
-def test_a_tool_that_needs_one_which_is_left_out_is_a_mistake() -> None:
-    """It would be offered with a promise that nobody can keep."""
     with pytest.raises(ToolMistakes, match="guess: names 'judge', which takes a model, and this worker has none"):
         Registry([judge, guess], has_model=False)
 
-
-async def test_a_worker_that_lost_its_model_needs_a_person(tmp_path: Path) -> None:
-    """A task that was planned by another worker may bring such a step here."""
     async with bench(tmp_path) as table:
         fault, _ = await table.fails(judge)
 
@@ -79,34 +65,18 @@ CHOSEN: list[tuple[str | None, dict[str, str], str | None]] = [
     ("offline,anthropic", KEYS, SONNET),
     ("offline", KEYS, None),
     ("scripted:plan.json", KEYS, None),
+    ("openai", {"OPENAI_BASE_URL": "http://localhost:11434/v1"}, f"{MINI}@localhost:11434"),
 ]
+"""Names of planners, environment, and the model that steps ask."""
 
 
-@pytest.mark.parametrize(("names", "environment", "expected"), CHOSEN)
-def test_steps_ask_the_first_model_of_the_planners(
-    names: str | None,
-    environment: dict[str, str],
-    expected: str | None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Whoever chooses to plan without a model has steps without one, too."""
+def test_steps_ask_the_first_model_of_the_planners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever chooses to plan without a model has steps without one, too; one that cannot be used is a sentence."""
     monkeypatch.chdir(tmp_path)
     Path("plan.json").write_text("[]")
-    models = PlannerSelection(names, environment).models
-
-    assert next((model.name for model in models), None) == expected
-
-
-def test_a_model_of_one_s_own_serves_steps_as_well() -> None:
-    """At the address that is given for it."""
-    models = PlannerSelection("openai", {"OPENAI_BASE_URL": "http://localhost:11434/v1"}).models
-
-    assert [model.name for model in models] == [f"{MINI}@localhost:11434"]
-
-
-@pytest.mark.parametrize("names", ["anthropic", "nobody", "openai:"])
-def test_a_model_that_cannot_be_used_is_a_sentence(names: str) -> None:
-    """As it is for planners."""
-    with pytest.raises(UnknownPlanner):
-        PlannerSelection(names, {})
+    for names, environment, expected in CHOSEN:
+        models = PlannerSelection(names, environment).models
+        assert next((model.name for model in models), None) == expected
+    for names in ("anthropic", "nobody", "openai:"):
+        with pytest.raises(UnknownPlanner):
+            PlannerSelection(names, {})

@@ -25,8 +25,6 @@ HIDDEN = "sk-secret"
 
 
 class Word(BaseModel):
-    """An argument."""
-
     model_config = ConfigDict(extra="forbid")
 
     word: str = "hi"
@@ -35,8 +33,6 @@ class Word(BaseModel):
 
 
 class Said(BaseModel):
-    """A result."""
-
     said: str = ""
 
 
@@ -52,15 +48,24 @@ def plain(args: Word) -> Said:
     return Said(said=threading.current_thread().name)
 
 
-def raising(make: Callable[[], BaseException]) -> Tool[..., Any]:
-    """A tool that raises what is made when it is called."""
+async def test_arguments_go_in_and_a_result_comes_out(calls: Bench) -> None:
+    """Plain JSON on both sides. A result can lie, and what does not fit is named and never quoted."""
+    back = await calls.call(echo, word="hello", attempt=3)
 
-    @tool.read
-    async def broken(args: Word) -> Said:
-        """Fail."""
-        raise make()
+    assert (back.result, back.attempt, back.replayed, back.earlier) == ({"said": "hello"}, 3, False, ())
+    assert str((await calls.call(plain)).result).startswith("{'said': 'tool_")
 
-    return broken
+    for fitting in ({"said": "hi"}, {"said": HIDDEN * 2, "more": []}):
+        assert (await calls.call(returning(fitting))).result == {"said": fitting["said"]}
+    for value in (None, 7, "hi", {"said": 7}, [HIDDEN]):
+        fault, _ = await calls.fails(returning(value))
+        assert fault.code is Code.UNEXPECTED_RESULT, value
+        assert HIDDEN not in fault.model_dump_json()
+
+    for args, words in INVALID:
+        fault, _ = await calls.fails(echo, **args)
+        assert fault.code is Code.INVALID_INPUT and words in fault.reason
+        assert HIDDEN not in fault.model_dump_json()
 
 
 def returning(value: object) -> Tool[..., Any]:
@@ -74,143 +79,66 @@ def returning(value: object) -> Tool[..., Any]:
     return broken
 
 
-async def test_arguments_go_in_and_a_result_comes_out(calls: Bench) -> None:
-    """Plain JSON on both sides; the attempt that came back is told."""
-    back = await calls.call(echo, word="hello", attempt=3)
-
-    assert (back.result, back.attempt, back.replayed, back.earlier) == ({"said": "hello"}, 3, False, ())
-
-
-async def test_a_plain_function_runs_in_a_thread(calls: Bench) -> None:
-    """A blocking call freezes nobody else."""
-    back = await calls.call(plain)
-
-    assert str(back.result).startswith("{'said': 'tool_")
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"number": HIDDEN}, "The arguments do not fit echo: 'number' input should be a valid integer."),
+    ({"number": 0}, "'number' input should be greater than or equal to 1"),
+    ({"word": [HIDDEN]}, "'word' input should be a valid string"),
+    ({"wrod": HIDDEN}, "'wrod' extra inputs are not permitted"),
+]
 
 
-async def test_a_decorated_model_may_be_returned_as_plain_data(calls: Bench) -> None:
-    """What validates against the promised type is fine, whatever its class."""
-    assert (await calls.call(returning({"said": "hi"}))).result == {"said": "hi"}
-
-
-@pytest.mark.parametrize("value", [None, 7, "hi", {"said": 7}, {"said": HIDDEN * 2, "more": []}, [HIDDEN]], ids=repr)
-async def test_a_result_of_another_type_is_unexpected(calls: Bench, value: object) -> None:
-    """A result can lie: what does not have the promised shape leads to a new plan, and is not quoted."""
-    if isinstance(value, dict) and isinstance(value["said"], str):
-        assert (await calls.call(returning(value))).result == {"said": value["said"]}
-        return
-    fault, _ = await calls.fails(returning(value))
-
-    assert fault.code is Code.UNEXPECTED_RESULT
-    assert HIDDEN not in fault.model_dump_json()
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ({"number": HIDDEN}, "The arguments do not fit echo: 'number' input should be a valid integer."),
-        ({"number": 0}, "'number' input should be greater than or equal to 1"),
-        ({"word": [HIDDEN]}, "'word' input should be a valid string"),
-        ({"wrod": HIDDEN}, "'wrod' extra inputs are not permitted"),
-    ],
-)
-async def test_invalid_arguments_name_the_field_and_not_the_value(
-    calls: Bench, args: dict[str, Any], words: str
-) -> None:
-    """The planner learns what to change; the tool is not called; the value stays where it was."""
-    fault, _ = await calls.fails(echo, **args)
-
-    assert fault.code is Code.INVALID_INPUT and words in fault.reason
-    assert HIDDEN not in fault.model_dump_json()
-
-
-async def test_a_result_that_is_too_large_is_refused(calls: Bench) -> None:
-    """More than a history can bear: a person has to mend the tool."""
-    fault, _ = await calls.fails(returning(Said(said="x" * MAX_RESULT)))
-
-    assert fault.code is Code.TOO_LARGE and str(MAX_RESULT) in fault.reason
-
-
-@pytest.mark.parametrize(
-    "value",
-    [Said(said="\ud800"), Said.model_construct(**{"said": object()})],  # type: ignore[arg-type]  # a tool that lies
-    ids=["half", "object"],
-)
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-async def test_a_result_that_is_no_json_goes_to_a_person(calls: Bench, value: Said) -> None:
-    """Half a character or an object inside a model can be sent nowhere."""
-    fault, _ = await calls.fails(returning(value))
+async def test_a_result_that_cannot_be_sent_goes_to_a_person(calls: Bench) -> None:
+    """More than a history can bear, half a character, or an object inside a model: a person has to mend the tool."""
+    large, _ = await calls.fails(returning(Said(said="x" * MAX_RESULT)))
+    half, _ = await calls.fails(returning(Said(said="\ud800")))
+    foreign, _ = await calls.fails(returning(Said.model_construct(**{"said": object()})))  # type: ignore[arg-type]
 
-    assert fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL
-
-
-# What a transaction leaves behind
+    assert large.code is Code.TOO_LARGE and str(MAX_RESULT) in large.reason
+    assert {one.quadrant for one in (half, foreign)} == {Quadrant.PERSISTENT_INFRASTRUCTURAL}
 
 
 class Wide(BaseModel):
-    """A result of any size."""
-
     words: list[str] = []
 
 
-def noting(result: Callable[[], Wide], timeout: float = 30) -> Tool[..., Any]:
-    """A tool that writes a row, then returns or raises."""
-
+def noting(result: Callable[[], object], timeout: float = 30) -> Tool[..., Any]:
     @tool.transactional(timeout=timeout)
     async def note(args: Word, tx: Transaction) -> Wide:
         """Write a word down."""
         await tx.execute(text("INSERT INTO notes VALUES (:word)"), {"word": args.word})
         if args.word == "slow":
             await asyncio.sleep(5)
-        return result()
+        return result()  # type: ignore[return-value]  # some lie
 
     return note
 
 
-def refuse() -> Wide:
-    """Raise instead of a result."""
-    raise Refused("No.")
+def failing(error: Exception) -> Wide:
+    raise error
 
 
-def crash() -> Wide:
-    """Have a bug instead of a result."""
-    raise KeyError(HIDDEN)
+UNDONE: list[tuple[Callable[[], object], Code]] = [
+    (lambda: failing(Refused("No.")), Code.REFUSED),
+    (lambda: failing(KeyError(HIDDEN)), Code.BUG),
+    (lambda: Wide(words=["x" * MAX_RESULT]), Code.TOO_LARGE),
+    (lambda: {"words": 7}, Code.UNEXPECTED_RESULT),
+]
 
 
-async def test_a_transaction_commits_with_its_result(calls: Bench) -> None:
-    """Result and writes belong together."""
-    await calls.call(noting(Wide))
-
-    assert await calls.rows("SELECT word FROM notes") == ["hi"]
-
-
-@pytest.mark.parametrize(
-    ("result", "word", "code"),
-    [
-        (refuse, "hi", Code.REFUSED),
-        (crash, "hi", Code.BUG),
-        (lambda: Wide(words=["x" * MAX_RESULT]), "hi", Code.TOO_LARGE),
-        (lambda: {"words": 7}, "hi", Code.UNEXPECTED_RESULT),
-        (Wide, "slow", Code.TIMEOUT),
-    ],
-    ids=["refused", "bug", "too large", "invalid", "too slow"],
-)
-async def test_a_transaction_that_fails_leaves_nothing(
-    calls: Bench, result: Callable[[], Wide], word: str, code: Code
-) -> None:
+async def test_a_transaction_commits_with_its_result_or_leaves_nothing(calls: Bench) -> None:
     """Whatever goes wrong after the write and before the commit, the world is as before, and the fault says so."""
-    fault, _ = await calls.fails(noting(result, timeout=0.3 if word == "slow" else 30), word=word)
-
-    assert (fault.code, fault.applied) == (code, Applied.NONE)
-    assert await calls.rows("SELECT word FROM notes") == []
-
-
-async def test_a_constraint_that_speaks_at_the_write_is_a_conflict(calls: Bench) -> None:
-    """The second of two equal rows is an answer of the world."""
+    for result, code in UNDONE:
+        fault, _ = await calls.fails(noting(result))
+        assert (fault.code, fault.applied) == (code, Applied.NONE)
+    late, _ = await calls.fails(noting(Wide, timeout=0.3), word="slow")
+    before = await calls.rows("SELECT word FROM notes")
     await calls.call(noting(Wide))
-    fault, _ = await calls.fails(noting(Wide))
+    twice, _ = await calls.fails(noting(Wide))
 
-    assert (fault.code, fault.applied) == (Code.CONFLICT, Applied.NONE)
+    assert (late.code, late.applied, before) == (Code.TIMEOUT, Applied.NONE, [])
+    assert (twice.code, twice.applied) == (Code.CONFLICT, Applied.NONE)
+    assert await calls.rows("SELECT word FROM notes") == ["hi"]
 
 
 async def test_a_failing_read_writes_nothing_either(calls: Bench) -> None:
@@ -227,11 +155,8 @@ async def test_a_failing_read_writes_nothing_either(calls: Bench) -> None:
     assert await calls.rows("SELECT word FROM notes") == []
 
 
-# What a tool is given
-
-
-async def test_a_tool_gets_the_shared_http_client(calls: Bench) -> None:
-    """Its refusals need no code in the tool."""
+async def test_a_tool_gets_what_its_parameters_ask_for(calls: Bench, tmp_path: Path) -> None:
+    """By type, whatever name and order; the refusals of the shared HTTP client need no code in the tool."""
 
     @tool.read
     async def price(args: Word, http: httpx2.AsyncClient) -> Said:
@@ -245,10 +170,6 @@ async def test_a_tool_gets_the_shared_http_client(calls: Bench) -> None:
     assert back.result == {"said": "24.50"}
     assert (fault.code, fault.observed) == (Code.NOT_FOUND, {"have": ["A-18"]})
 
-
-async def test_a_tool_may_ask_for_several_things(calls: Bench, tmp_path: Path) -> None:
-    """Each parameter is filled by its type, whatever its name and order."""
-
     @tool.transactional
     async def count(args: Word, papers: Documents, db: Transaction, *, web: httpx2.AsyncClient) -> Said:
         """Count what there is."""
@@ -258,41 +179,23 @@ async def test_a_tool_may_ask_for_several_things(calls: Bench, tmp_path: Path) -
     assert (await calls.call(count)).result == {"said": f"{tmp_path.name} 0 False"}
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """Documents with a folder, a file, and a way out."""
+ELSEWHERE = ["..", "../documents2", "/etc", "/", "out", "nowhere", "file.txt", "team/../..", "a\0b", "x" * 5000, "~"]
+
+
+async def test_only_a_folder_below_the_root_is_given(tmp_path: Path) -> None:
+    """Outside the root, through a link, absolute, missing, no folder, no name at all: never read."""
     root = tmp_path / "documents"
     (root / "team" / "old").mkdir(parents=True)
     (root / "file.txt").write_text("x")
     (root / "out").symlink_to(tmp_path)
-    return root
 
-
-@pytest.mark.parametrize(
-    ("below", "found"), [(None, "."), ("team", "team"), ("team/old", "team/old"), ("team/../team", "team")]
-)
-def test_a_folder_below_the_root_is_given(root: Path, below: str | None, found: str) -> None:
-    """The whole root where the task names none."""
-    assert folder(root, below) == (root / found).resolve()
-
-
-@pytest.mark.parametrize(
-    "below", ["..", "../documents2", "/etc", "/", "out", "nowhere", "file.txt", "team/../..", "a\0b", "x" * 5000, "~"]
-)
-def test_a_folder_elsewhere_needs_a_person(root: Path, below: str) -> None:
-    """Outside the root, through a link, absolute, missing, no folder, no name at all: never read."""
-    with pytest.raises(NeedsPerson, match=r"There is no folder '.*' below the worker's documents"):
-        folder(root, below)
-
-
-def test_a_root_that_is_gone_needs_a_person(root: Path) -> None:
-    """The worker's own folder went away after its start."""
+    for below, found in ((None, "."), ("team", "team"), ("team/old", "team/old"), ("team/../team", "team")):
+        assert folder(root, below) == (root / found).resolve()
+    for below in ELSEWHERE:
+        with pytest.raises(NeedsPerson, match=r"There is no folder '.*' below the worker's documents"):
+            folder(root, below)
     with pytest.raises(NeedsPerson, match="documents"):
         folder(root / "gone", None)
-
-
-async def test_a_worker_without_documents_says_how_to_give_some(tmp_path: Path) -> None:
-    """The deployment is at fault, so a person is asked, with the remedy."""
 
     @tool.read
     async def search(args: Word, docs: Documents) -> Said:
@@ -315,43 +218,31 @@ async def spend(args: Word, key: Key) -> Said:
 
 
 def approved(number: int, *, run: str = "a-run", key: str = "a-key", allowed: int | None = None) -> Approval:
-    """An approval of a call that spends a number."""
     shown, meant = (digest("spend", {"number": one}) for one in (number, number if allowed is None else allowed))
     return Approval(code=approval_code(run, key, shown), shown=shown, allowed=meant)
 
 
-VOID: dict[str, tuple[int, Approval | None]] = {
-    "none": (9, None),
-    "of other arguments": (9, approved(8)),
-    "of another step": (9, approved(9, key="another-key")),
-    "of the run before a reset": (9, approved(9, run="another-run")),
-    "of what was edited": (9, approved(9, allowed=8)),
-    "for a code that nobody was shown": (9, approved(9).model_copy(update={"code": "123456123456"})),
-}
+VOID: list[Approval | None] = [
+    None,
+    approved(8),  # of other arguments
+    approved(9, key="another-key"),  # of another step
+    approved(9, run="another-run"),  # of the run before a reset
+    approved(9, allowed=8),  # of what was edited
+    approved(9).model_copy(update={"code": "123456123456"}),  # a code that nobody was shown
+]
 
 
-@pytest.mark.parametrize(("number", "approval"), VOID.values(), ids=VOID)
-async def test_a_call_that_differs_from_the_approved_one_is_refused(
-    calls: Bench, number: int, approval: Approval | None
-) -> None:
-    """Before anything is called; it had no effect, and counts as no attempt."""
-    header = CallHeader(key="a-key", approval=approval)
-    fault, _ = await calls.fails(spend, run="a-run", header=header, number=number)
+async def test_a_call_that_differs_from_the_approved_one_is_refused(calls: Bench) -> None:
+    """Before anything is called; what a person edited is what may be called."""
+    for approval in VOID:
+        header = CallHeader(key="a-key", approval=approval)
+        fault, failure = await calls.fails(spend, run="a-run", header=header, number=9)
 
-    assert (fault.code, fault.applied, fault.taken) == (Code.NEEDS_APPROVAL, Applied.NONE, 0)
+        assert (fault.code, fault.applied, fault.taken) == (Code.NEEDS_APPROVAL, Applied.NONE, 0), approval
+        assert failure.type == "needs_approval"
 
+    for number, approval in ((5, None), (9, approved(9)), (7, approved(9, allowed=7))):
+        header = CallHeader(key="a-key", approval=approval)
+        back = await calls.call(spend, run="a-run", header=header, number=number)
 
-async def test_a_workflow_is_told_of_a_missing_approval_by_the_type_of_the_failure(calls: Bench) -> None:
-    """It asks a person, and takes the failure for no bug."""
-    _, failure = await calls.fails(spend, header=CallHeader(key="a-key"), number=9)
-
-    assert failure.type == "needs_approval"
-
-
-@pytest.mark.parametrize(("number", "approval"), [(5, None), (9, approved(9)), (7, approved(9, allowed=7))])
-async def test_the_approved_call_is_made(calls: Bench, number: int, approval: Approval | None) -> None:
-    """And one for which the condition is false; what a person edited is what may be called."""
-    header = CallHeader(key="a-key", approval=approval)
-    back = await calls.call(spend, run="a-run", header=header, number=number)
-
-    assert back.result == {"said": str(number)}
+        assert back.result == {"said": str(number)}

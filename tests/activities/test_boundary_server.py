@@ -24,8 +24,6 @@ HIDDEN = "sk-secret"
 
 
 class Word(BaseModel):
-    """An argument and a result."""
-
     word: str = ""
 
 
@@ -36,8 +34,6 @@ async def where(args: Word, docs: Documents) -> Word:
 
 
 def raising(make: Callable[[], BaseException]) -> Tool[..., Any]:
-    """A tool that raises what is made when it is called."""
-
     @tool.read(breaker=None)
     async def broken(args: Word, tx: Transaction) -> Word:
         """Fail."""
@@ -74,16 +70,51 @@ async def test_what_a_foreign_exception_says_reaches_no_history(
     assert HIDDEN not in history and "Traceback" not in history and str(Path(__file__).name) not in history
 
 
-@pytest.mark.parametrize(("below", "seen"), [pytest.param(None, "", marks=pytest.mark.full), ("team", "team")])
-async def test_the_task_names_the_folder_of_its_documents(
-    client: Client, tmp_path: Path, below: str | None, seen: str
-) -> None:
-    """The folder travels in the header, not in the arguments, and lies below the worker's root."""
-    (tmp_path / "team").mkdir()
-    async with staged(client, tmp_path, [where], [plan(step("a", "where")), DONE]) as stage:
-        ended = await stage.run(Task(text="a task", documents=below))
+async def test_each_attempt_on_a_server_is_one_line(client: Client, tmp_path: Path) -> None:
+    """Task, step, revision and attempt come from Temporal and the header; the planner's calls have lines, too."""
+    calls = list[str]()
 
-    assert ended.steps[0].result == {"word": seen or tmp_path.name}
+    @tool.idempotent
+    async def flaky(args: Word) -> Word:
+        """Fail once."""
+        calls.append(args.word)
+        if len(calls) == 1:
+            raise Busy("Later.")
+        return args
+
+    @tool.read
+    def beat(args: Word) -> Word:
+        """Use Temporal's own activity, in a thread."""
+        activity.heartbeat("half way")
+        return Word(word=str(activity.info().attempt))
+
+    @tool.read
+    async def book(args: Word) -> Word:
+        """Refuse what is taken."""
+        if args.word == "14:00":
+            raise Refused("14:00 is taken.", code="conflict", observed={"free": ["14:30"]})
+        return args
+
+    (tmp_path / "team").mkdir()
+    first = plan(
+        step("a", "flaky"), step("b", "where", "a"), step("c", "beat", "b"), step("d", "book", "c", word="14:00")
+    )
+    proposals: Proposals = [first, plan(step("e", "book", word="14:30")), DONE]
+    async with staged(client, tmp_path, [where, flaky, beat, book], proposals) as stage:
+        with captured() as lines:
+            ended = await stage.run(Task(text="a task", documents="team"))
+    seen = [(line["step"], line["revision"], line["attempt"], line["outcome"]) for line in lines if "outcome" in line]
+
+    assert seen == [
+        *[("catalogue", 0, 1, "ok"), ("plan:1", 1, 1, "ok")],
+        *[("a", 1, 1, "transient_fail"), ("a", 1, 2, "retried"), ("b", 1, 1, "ok"), ("c", 1, 1, "ok")],
+        *[("d", 1, 1, "persistent_fail"), ("plan:2", 2, 1, "ok"), ("e", 2, 1, "ok"), ("plan:3", 3, 1, "ok")],
+    ]
+    assert {line["task"] for line in lines if line["event"] == "step"} == {ended.task_id}
+    faults = [(one.code, one.observed) for one in ended.faults]
+    assert faults == [(Code.BUSY, None), (Code.CONFLICT, {"free": ["14:30"]})]
+    results = [json.dumps(one.result) for one in ended.steps]
+    assert results == ['{"word": ""}', '{"word": "team"}', '{"word": "1"}', "null", '{"word": "14:30"}']
 
 
 async def test_documents_that_went_away_go_to_a_person_at_once(client: Client, tmp_path: Path) -> None:
@@ -106,61 +137,11 @@ async def test_documents_that_went_away_go_to_a_person_at_once(client: Client, t
 
 @pytest.mark.parametrize("below", ["..", *(pytest.param(name, marks=pytest.mark.full) for name in ("/etc", "nowhere"))])
 async def test_a_task_with_documents_elsewhere_is_refused(client: Client, tmp_path: Path, below: str) -> None:
-    """Nothing is planned, nothing is read."""
     async with staged(client, tmp_path, [where], [plan(step("a", "where")), DONE]) as stage:
         ended = await stage.run(Task(text="a task", documents=below))
 
     assert (ended.status, ended.code, ended.steps) == (TaskStatus.FAILED, "task_refused", ())
     assert f"There is no folder {below!r} below the worker's documents" in ended.reason
-
-
-async def test_each_attempt_on_a_server_is_one_line(client: Client, tmp_path: Path) -> None:
-    """Task, step, revision and attempt come from Temporal and the header; the planner's calls have lines, too."""
-    calls = list[str]()
-
-    @tool.idempotent
-    async def flaky(args: Word) -> Word:
-        """Fail once."""
-        calls.append(args.word)
-        if len(calls) == 1:
-            raise Busy("Later.")
-        return args
-
-    async with staged(client, tmp_path, [flaky], [plan(step("a", "flaky")), DONE]) as stage:
-        with captured() as lines:
-            ended = await stage.run()
-    seen = [(line["step"], line["revision"], line["attempt"], line["outcome"]) for line in lines if "outcome" in line]
-
-    assert seen == [
-        ("catalogue", 0, 1, "ok"),
-        ("plan:1", 1, 1, "ok"),
-        ("a", 1, 1, "transient_fail"),
-        ("a", 1, 2, "retried"),
-        ("plan:2", 2, 1, "ok"),
-    ]
-    assert {line["task"] for line in lines if line["event"] == "step"} == {ended.task_id}
-
-
-async def test_a_cancel_reaches_the_tool_and_is_one_line(client: Client, tmp_path: Path) -> None:
-    """A tool that waits is interrupted, and its line says so."""
-    began = asyncio.Event()
-
-    @tool.idempotent(timeout=60)
-    async def wait(args: Word) -> Word:
-        """Wait for ever."""
-        began.set()
-        await asyncio.sleep(60)
-        return args
-
-    async with staged(client, tmp_path, [wait], [plan(step("a", "wait")), DONE]) as stage:
-        with captured() as lines:
-            handle = await stage.start()
-            await asyncio.wait_for(began.wait(), 30)
-            await handle.cancel()
-            ended = await asyncio.wait_for(outcome(handle), 30)
-
-    assert ended.status is TaskStatus.CANCELLED
-    assert [line["outcome"] for line in lines if line.get("step") == "a"] == ["cancelled"]
 
 
 async def test_a_result_of_megabytes_is_refused_before_it_is_sent(client: Client, tmp_path: Path) -> None:
@@ -177,36 +158,3 @@ async def test_a_result_of_megabytes_is_refused_before_it_is_sent(client: Client
         ended = await stage.run()
 
     assert (ended.status, ended.code, len(calls)) == (TaskStatus.ESCALATED, "too_large", 1)
-
-
-async def test_a_plain_function_may_use_temporals_own_activity(client: Client, tmp_path: Path) -> None:
-    """Heartbeat and attempt are Temporal's: they work in the thread of a plain `def`, too."""
-
-    @tool.read
-    def beat(args: Word) -> Word:
-        """Beat and say which attempt it is."""
-        activity.heartbeat("half way")
-        return Word(word=str(activity.info().attempt))
-
-    async with staged(client, tmp_path, [beat], [plan(step("a", "beat")), DONE]) as stage:
-        ended = await stage.run()
-
-    assert ended.steps[0].result == {"word": "1"}
-
-
-async def test_the_result_of_a_refused_step_is_seen_by_the_planner(client: Client, tmp_path: Path) -> None:
-    """`observed` is what a replan is told, as plain JSON."""
-
-    @tool.read
-    async def book(args: Word) -> Word:
-        """Refuse what is taken."""
-        if args.word == "14:00":
-            raise Refused("14:00 is taken.", code="conflict", observed={"free": ["14:30"]})
-        return args
-
-    proposals: Proposals = [plan(step("a", "book", word="14:00")), plan(step("b", "book", word="14:30")), DONE]
-    async with staged(client, tmp_path, [book], proposals) as stage:
-        ended = await stage.run()
-
-    assert [(one.code, one.observed) for one in ended.faults] == [(Code.CONFLICT, {"free": ["14:30"]})]
-    assert json.dumps(ended.steps[1].result) == '{"word": "14:30"}'

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -23,7 +22,6 @@ def after(breaker: Breaker, *callers: str, policy: CircuitBreaker = STANDARD_BRE
 
 
 def trying(breaker: Breaker, now: float, *callers: str) -> Breaker:
-    """The breaker with these calls under way."""
     return breaker.admitting(now, states.TRIAL_LEASE, *callers)
 
 
@@ -44,21 +42,26 @@ def limited(breaker: Breaker, caller: str, now: float, asked: float | None = Non
     return breaker.limited(caller, generation, asked, 0.0, STANDARD_BREAKER, now)
 
 
-@pytest.mark.parametrize(
-    ("callers", "state"),
-    [("ab", "closed"), ("aaaaaaaaa", "closed"), ("aab", "open"), ("abb", "open"), ("aaaaab", "open"), ("abc", "open")],
-)
-def test_it_opens_after_failures_of_different_calls(callers: str, state: str) -> None:
-    """Three in a row, and never because of the retries of one bad call."""
-    assert after(Breaker(), *callers).state == state
+OPENED_BY = {"ab": "closed", "aaaaaaaaa": "closed", "aab": "open", "abb": "open", "aaaaab": "open", "abc": "open"}
 
 
-def test_a_success_starts_the_count_again() -> None:
-    """Only failures in a row count."""
-    breaker = after(Breaker(), "a", "b").succeeded("a", 0, STANDARD_BREAKER, Instant(100))
+def test_it_opens_after_failures_of_different_calls() -> None:
+    """Three in a row, and never because of the retries of one bad call; trials close it or open it again."""
+    answered = after(Breaker(), "a", "b").succeeded("a", 0, STANDARD_BREAKER, Instant(100))
 
-    assert breaker == Breaker()
-    assert after(breaker, "c", "d").state is BreakerState.CLOSED
+    assert {callers: after(Breaker(), *callers).state for callers in OPENED_BY} == OPENED_BY
+    assert answered == Breaker()
+    assert after(answered, "c", "d").state is BreakerState.CLOSED
+
+    trial = trying(after(Breaker(), "a", "b", "c"), 105, "d")
+    opened = failed(trial, "d", 107)
+    once = succeeded(trial, "d", 107, DESERTED)
+    twice = succeeded(trying(once, 107, "e"), "e", 108, DESERTED)
+
+    assert (opened.state, opened.wait(107), opened.code) == (BreakerState.OPEN, 5, Code.TIMEOUT)
+    assert (opened.since, opened.failures) == (100, 4)
+    assert (once.state, once.wait(107)) == (BreakerState.HALF_OPEN, 0)
+    assert (twice.state, twice.since, twice.is_clean) == (BreakerState.CLOSED, 108, True)
 
 
 def alone(
@@ -84,38 +87,21 @@ def test_a_call_that_alone_finds_the_service_down_waits_from_its_second_failure_
     assert alone(alone(Breaker(), "a", 100, policy=quick), "a", 100, policy=quick).undue(100) == {"a": 0.5}
 
 
-def test_a_call_waits_alone_only_if_its_fault_shows_that_the_service_is_down() -> None:
-    """A timeout or a 500 may be due to its own arguments."""
-    assert not after(Breaker(), "a", "a", "a").waits_alone("a")
-    assert not after(alone(alone(Breaker(), "a", 100), "a", 100), "a").waits_alone("a")
+def test_a_call_waits_alone_until_another_call_ends() -> None:
+    """Only if its fault shows that the service is down: a timeout or a 500 may be due to its own arguments.
 
-
-def test_a_success_of_another_call_ends_the_wait_of_a_call_alone() -> None:
-    """Either the service is back, or the call itself is to blame: it is due, and its failures count again."""
+    After a success either the service is back, or the call itself is to blame: it is due, and its failures count again.
+    After a second call that fails there is one queue.
+    """
     waiting = alone(alone(Breaker(), "a", 100), "a", 100)
     answered = waiting.succeeded("b", 0, STANDARD_BREAKER, Instant(100))
+    opened = alone(waiting, "b", 100)
 
+    assert not after(Breaker(), "a", "a", "a").waits_alone("a")
+    assert not after(waiting, "a").waits_alone("a")
     assert (waiting.waits_alone("a"), answered) == (True, Breaker())
     assert not alone(answered, "a", 100).waits_alone("a")
-
-
-def test_a_second_call_that_fails_opens_it_for_all_and_for_the_call_that_waited_alone() -> None:
-    """Then there is one queue."""
-    opened = alone(alone(alone(Breaker(), "a", 100), "a", 100), "b", 100)
-
     assert (opened.state, opened.wait(100), opened.alone) == (BreakerState.OPEN, 5, {})
-
-
-def test_a_report_of_an_older_generation_changes_nothing() -> None:
-    """Calls that began before the outage neither prolong it nor end it."""
-    opened = after(Breaker(), "a", "b", "c")
-
-    assert opened.failed("d", 0, DOWN, STANDARD_BREAKER, now=103) == opened
-    assert opened.succeeded("d", 0, STANDARD_BREAKER, Instant(103)) == opened
-    assert opened.limited("d", 0, 60, 0.0, STANDARD_BREAKER, now=103) == opened
-    trial = trying(opened, 105, "d")
-    assert trial.failed("e", 0, DOWN, STANDARD_BREAKER, now=106) == trial
-    assert trial.succeeded("d", opened.generation, STANDARD_BREAKER, Instant(106)) == trial
 
 
 def test_a_trial_that_lost_its_lease_decides_nothing() -> None:
@@ -129,19 +115,6 @@ def test_a_trial_that_lost_its_lease_decides_nothing() -> None:
     assert second.failed("d", lost, DOWN, STANDARD_BREAKER, now) == second
     assert second.renewed("d", lost, now + 1) == second
     assert second.released("d", lost) == second
-
-
-def test_trials_decide() -> None:
-    """A failure opens it for another recovery time, and the second success closes it if no call waits."""
-    trial = trying(after(Breaker(), "a", "b", "c"), 105, "d")
-    opened = failed(trial, "d", 107)
-    once = succeeded(trial, "d", 107, DESERTED)
-    twice = succeeded(trying(once, 107, "e"), "e", 108, DESERTED)
-
-    assert (opened.state, opened.wait(107), opened.code) == (BreakerState.OPEN, 5, Code.TIMEOUT)
-    assert (opened.since, opened.failures) == (100, 4)
-    assert (once.state, once.wait(107)) == (BreakerState.HALF_OPEN, 0)
-    assert (twice.state, twice.since, twice.is_clean) == (BreakerState.CLOSED, 108, True)
 
 
 def test_the_calls_that_wait_follow_two_then_four_then_eight_at_once() -> None:
@@ -160,18 +133,8 @@ def test_the_calls_that_wait_follow_two_then_four_then_eight_at_once() -> None:
     assert succeeded(last, "last", 106, DESERTED).state is BreakerState.CLOSED
 
 
-def test_a_failure_sets_the_window_back_once() -> None:
-    """What the other calls of the same moment find changes nothing."""
-    breaker = after(Breaker(), "a", "b", "c").model_copy(update={"window": 8})
-    breaker = trying(breaker, 105, "d", "e", "f")
-    opened = failed(breaker, "d", 106)
-    late = failed(succeeded(opened, "e", 107, AWAITED), "f", 107)
-
-    assert (late.until, late.window, late.failures, late.places) == (111, 1, 4, {})
-
-
 def test_a_limit_of_one_call_delays_nobody_else() -> None:
-    """Neither its first one nor its repeats; a success of another call between does not hide a second call's limit."""
+    """Limits without a time are tried after a second, then doubling, up to the recovery time."""
     once = limited(limited(Breaker(), "a", 100, 30), "a", 110, 30)
     answered = once.succeeded("c", 0, STANDARD_BREAKER, Instant(111))
     twice = limited(answered, "b", 112, 5)
@@ -180,9 +143,6 @@ def test_a_limit_of_one_call_delays_nobody_else() -> None:
     assert (twice.state, twice.code, twice.wait(112), twice.since) == ("open", "rate_limited", 28, 112)
     assert limited(once, "b", 141, 5).state is BreakerState.CLOSED
 
-
-def test_limits_without_a_time_are_tried_after_a_second_then_doubling() -> None:
-    """Up to the recovery time; a success begins anew."""
     breaker, waits, now = limited(limited(Breaker(), "a", 100), "b", 100), list[float](), 100.0
     for _ in range(5):
         waits.append(breaker.wait(now))
@@ -193,9 +153,6 @@ def test_limits_without_a_time_are_tried_after_a_second_then_doubling() -> None:
     assert waits == [1, 2, 4, 5, 5]
     assert limited(trying(done, now, "a"), "a", now).wait(now) == 1
 
-
-def test_a_success_beside_a_limit_keeps_the_pause_short() -> None:
-    """Whichever is reported first: a service that answers ten calls a second does so in the next one, too."""
     breaker = limited(limited(Breaker(), "a", 100), "b", 100).model_copy(update={"window": 8.0})
     for _ in range(4):
         now = breaker.until
@@ -207,7 +164,7 @@ def test_a_success_beside_a_limit_keeps_the_pause_short() -> None:
 
 
 def test_a_limit_halves_the_window_once() -> None:
-    """The calls that were admitted before it count as one; then it grows by one a round."""
+    """The calls that were admitted before a limit count as one; late answers after a failure change nothing."""
     breaker = limited(limited(Breaker(), "a", 100, 2), "b", 100, 2).model_copy(update={"window": 8})
     breaker = trying(breaker, 102, "c", "d", "e")
     for caller in "cde":
@@ -222,6 +179,13 @@ def test_a_limit_halves_the_window_once() -> None:
     assert (opened.window, opened.wait(102.5), opened.room(103), opened.room(103.5)) == (4, 1, 0, 4)
     assert windows == [4, 4, 4, 4, 5, 5, 5, 5, 5]
 
+    breaker = after(Breaker(), "a", "b", "c").model_copy(update={"window": 8})
+    breaker = trying(breaker, 105, "d", "e", "f")
+    opened = failed(breaker, "d", 106)
+    late = failed(succeeded(opened, "e", 107, AWAITED), "f", 107)
+
+    assert (late.until, late.window, late.failures, late.places) == (111, 1, 4, {})
+
 
 @given(asked=st.floats(0, 1e300) | st.none(), limits=st.integers(0, 10**6), jitter=st.floats(0, 0.999))
 def test_no_time_that_a_service_asks_for_takes_all_patience(asked: float | None, limits: int, jitter: float) -> None:
@@ -232,24 +196,16 @@ def test_no_time_that_a_service_asks_for_takes_all_patience(asked: float | None,
 
 
 def test_a_trial_without_a_verdict_frees_its_place() -> None:
-    """Its worker shut down, or the call was cancelled: the next trial need not wait."""
-    trial = trying(after(Breaker(), "a", "b", "c"), 105, "d")
+    """Its worker shut down; a clock that was set back holds nobody, nor does what an older worker wrote."""
+    opened = after(Breaker(), "a", "b", "c")
+    trial = trying(opened, 105, "d")
     released = trial.released("d", trial.places["d"].generation)
 
     assert (released.state, released.room(105)) == (BreakerState.HALF_OPEN, 1)
     assert released.renewed("d", trial.generation, now=106) == released
-
-
-def test_a_clock_that_was_set_back_holds_nobody() -> None:
-    """An hour back would otherwise be an hour without calls."""
-    opened = after(Breaker(), "a", "b", "c")
-
     assert opened.wait(now=100 - 3600) == 0
-    assert trying(opened, 105, "d").room(now=105 - 3600) == 1
+    assert trial.room(now=105 - 3600) == 1
 
-
-def test_a_breaker_of_an_older_worker_is_read() -> None:
-    """In a rolling deploy both write the same row; what the older one does not know begins anew."""
     older = '{"state":"half_open","generation":7,"since":1.0,"failures":3,"callers":["a"],"until":9.0,"successes":1}'
     breaker = Breaker.model_validate_json(older)
 
@@ -407,7 +363,6 @@ class Workers(RuleBasedStateMachine):
 
     @invariant()
     def calls_that_wait_alone_delay_no_other(self) -> None:
-        """They are few, and none is left when all calls wait."""
         row = self.row
         if row.state is BreakerState.CLOSED:
             assert row.room(self.now) == states.MAX_WINDOW

@@ -12,7 +12,6 @@ import httpx2
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -79,51 +78,27 @@ class Nothing(BaseModel):
 
 
 class Said(BaseModel):
-    """An answer."""
-
     word: str
 
 
-@tool.read(breaker=PATIENT)
-async def ask(args: Nothing) -> Said:
-    """Ask the service."""
-    return await SERVICE.ask()
+def asking(name: str, of: Any = tool.read, breaker: CircuitBreaker | None = AT_ONCE) -> Tool[..., Any]:
+    """A tool of this name that asks the service."""
+
+    async def ask(args: Nothing) -> Said:
+        """Ask the service."""
+        return await SERVICE.ask()
+
+    ask.__name__ = name
+    made: Tool[..., Any] = of(breaker=breaker)(ask)
+    return made
 
 
-@tool.read(breaker=None)
-async def insist(args: Nothing) -> Said:
-    """Ask the service, whatever it has answered."""
-    return await SERVICE.ask()
-
-
-@tool.unkeyed(breaker=AT_ONCE)
-async def send(args: Nothing) -> Said:
-    """Tell the service."""
-    return await SERVICE.ask()
-
-
-@tool.read(breaker=AT_ONCE)
-async def ask_once(args: Nothing) -> Said:
-    """Ask the service, and leave it alone after one failure."""
-    return await SERVICE.ask()
-
-
-@tool.read(breaker=AT_ONCE, timeout=0.2)
-async def block(args: Nothing) -> Said:
-    """Block the event loop of the tools."""
-    SERVICE.go_on.wait(30)
-    return Said(word="late")
-
-
-@tool.read(breaker=AT_ONCE)
-def queue_up(args: Nothing) -> Said:
-    """Run in a thread."""
-    return Said(word="here")
+ask, insist = asking("ask", breaker=PATIENT), asking("insist", breaker=None)
+send, ask_once = asking("send", tool.unkeyed), asking("ask_once")
 
 
 @pytest.fixture(autouse=True)
 def service() -> Service:
-    """A service that is down."""
     SERVICE.__init__()  # type: ignore[misc]  # the tools know this object
     return SERVICE
 
@@ -132,30 +107,19 @@ def service() -> Service:
 async def workers(store_url: str) -> AsyncIterator[list[Bench]]:
     """Two workers with a store that they share."""
     async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(deadline.client(trust_env=False))
-        yield [await _worker(stack, store_url, http) for _ in range(2)]
-
-
-async def _worker(stack: AsyncExitStack, store_url: str, http: httpx2.AsyncClient) -> Bench:
-    engine = await open_store(store_url)
-    stack.push_async_callback(engine.dispose)
-    return Bench(engine, Boundary(Resources(engine, http, None)), CALLS)
-
-
-@pytest.fixture
-async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
-    """One worker."""
-    async with bench(tmp_path) as ready:
-        yield ready
+        http, made = await stack.enter_async_context(deadline.client(trust_env=False)), list[Bench]()
+        for _ in range(2):
+            engine = await open_store(store_url)
+            stack.push_async_callback(engine.dispose)
+            made.append(Bench(engine, Boundary(Resources(engine, http, None)), CALLS))
+        yield made
 
 
 async def codes(worker: Bench, times: int, tool: Tool[..., Any] = ask, **more: Any) -> list[str]:
-    """How so many calls failed, one after the other."""
     return [(await worker.fails(tool, **more))[0].code.value for _ in range(times)]
 
 
 async def state(worker: Bench, tool: Tool[..., Any] = ask) -> Breaker:
-    """What the store has of a tool's breaker."""
     return (await worker.boundary.breakers.all())[0].get(tool.__name__, Breaker())
 
 
@@ -235,36 +199,22 @@ async def test_a_failed_trial_opens_it_again_for_everybody(workers: list[Bench])
 
 @on_sqlite
 async def test_a_call_does_not_wait_in_its_worker_for_a_slow_trial(workers: list[Bench]) -> None:
-    """Its slot is needed for other tools."""
-    await codes(workers[0], 3)
-    await recover(workers[0])
-    SERVICE.seconds = 60
-    trial = asyncio.create_task(workers[0].call(ask))
-    while SERVICE.calls < 4:
-        await asyncio.sleep(0.01)
-    fault, _ = await workers[1].fails(ask)
-    trial.cancel()
-    await asyncio.gather(trial, return_exceptions=True)
-
-    assert fault.code is Code.CIRCUIT_OPEN
-    assert "as many calls as it may get are under way" in fault.reason
-    assert SERVICE.calls == 4
-
-
-@on_sqlite
-async def test_a_trial_that_is_cut_off_frees_its_lease(workers: list[Bench]) -> None:
-    """A cancelled call says nothing about the service: another trial follows at once."""
+    """Its slot is needed for other tools. A trial that is cut off says nothing, and frees its lease at once."""
     await codes(workers[0], 3)
     await recover(workers[0])
     SERVICE.seconds, environment = 60, ActivityEnvironment()
     trial = asyncio.create_task(workers[0].call(ask, environment=environment))
     while SERVICE.calls < 4:
         await asyncio.sleep(0.01)
+    fault, _ = await workers[1].fails(ask)
+    made = SERVICE.calls
     environment.cancel()
     await asyncio.gather(trial, return_exceptions=True)
     freed = await state(workers[1])
     SERVICE.seconds, SERVICE.is_down = 0, False
 
+    assert (fault.code, made) == (Code.CIRCUIT_OPEN, 4)
+    assert "as many calls as it may get are under way" in fault.reason
     assert (freed.state, freed.places) == (BreakerState.HALF_OPEN, {})
     assert (await workers[1].call(ask)).result == {"word": "here"}
 
@@ -284,30 +234,22 @@ async def test_a_late_failure_of_before_the_outage_does_not_prolong_it(workers: 
     assert (opened.state, await state(workers[1])) == (BreakerState.OPEN, opened)
 
 
-@on_sqlite
 async def test_a_person_closes_it(workers: list[Bench]) -> None:
-    """The other workers know it within a second."""
+    """The other workers know it within a second. Times are those of a clock that they share: PostgreSQL's own."""
     await codes(workers[0], 1, ask_once)
+    opened, now = await workers[1].boundary.breakers.all()
     change = await workers[1].boundary.breakers.reset("ask_once")
     SERVICE.is_down = False
 
+    assert opened["ask_once"].since <= now < opened["ask_once"].until
     assert (change.before.state, change.after.state) == (BreakerState.OPEN, BreakerState.CLOSED)
     assert (await workers[1].call(ask_once)).result == {"word": "here"}
     await asyncio.sleep(1)
     assert (await workers[0].call(ask_once)).result == {"word": "here"}
 
 
-async def test_times_are_those_of_the_clock_that_the_workers_share(workers: list[Bench]) -> None:
-    """On PostgreSQL the clock of the server, so that two machines agree."""
-    await codes(workers[0], 1, ask_once)
-    breakers, now = await workers[1].boundary.breakers.all()
-
-    assert breakers["ask_once"].since <= now < breakers["ask_once"].until
-
-
 @on_sqlite
 async def test_a_healthy_tool_costs_no_query_for_each_call(workers: list[Bench]) -> None:
-    """One query a second, and nothing is written."""
     worker, statements = workers[0], list[str]()
     SERVICE.is_down = False
     event.listen(worker.engine.sync_engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
@@ -345,40 +287,35 @@ async def test_only_a_service_that_is_down_feeds_it(calls: Bench) -> None:
 
 
 async def test_a_call_without_a_free_thread_says_nothing_about_its_service(calls: Bench) -> None:
-    """It is this worker that is busy."""
+    """It is this worker that is busy. And a tool without a breaker is always called: its arguments name the service."""
+
+    @tool.read(breaker=AT_ONCE)
+    def queue_up(args: Nothing) -> Said:
+        """Run in a thread."""
+        return Said(word="here")
+
     calls.boundary.threads = Threads(size=1)
     calls.boundary.threads.size = 0
     fault, _ = await calls.fails(queue_up)
-
-    assert fault.code is Code.BUSY
-    assert await state(calls, queue_up) == Breaker()
-
-
-async def test_a_tool_without_a_breaker_is_always_called(calls: Bench) -> None:
-    """Its arguments name the service, for example."""
     await codes(calls, 5, insist)
 
+    assert fault.code is Code.BUSY
     assert SERVICE.calls == 5
     assert (await calls.boundary.breakers.all())[0] == {}
 
 
-async def test_a_result_that_a_person_provides_passes(calls: Bench) -> None:
-    """Nothing is called."""
-    await codes(calls, 1, ask_once)
-    header = CallHeader(key="run/step", provided=Provided(result={"word": "by hand"}))
-
-    assert (await calls.call(ask_once, header=header)).result == {"word": "by hand"}
-    assert (await state(calls, ask_once)).state is BreakerState.OPEN
-
-
-async def test_a_call_that_must_not_be_repeated_is_not_claimed(calls: Bench) -> None:
-    """It can be made later, since nothing was done."""
+async def test_a_call_that_is_not_made_is_not_claimed_and_a_result_by_hand_passes(calls: Bench) -> None:
+    """A call that must not be repeated can be made later, since nothing was done."""
     SERVICE.answer = httpx2.ConnectError("refused")
     await codes(calls, 1, send)
     fault, _ = await calls.fails(send)
+    claimed = await calls.rows("SELECT key FROM replan_ledger")
+    provided = Provided(result={"word": "by hand"})
+    passed = await calls.call(send, header=CallHeader(key="run/step", provided=provided))
 
-    assert (fault.code, fault.applied) == (Code.CIRCUIT_OPEN, Applied.NONE)
-    assert await calls.rows("SELECT key FROM replan_ledger") == []
+    assert (fault.code, fault.applied, claimed) == (Code.CIRCUIT_OPEN, Applied.NONE, [])
+    assert (passed.result, SERVICE.calls) == ({"word": "by hand"}, 1)
+    assert (await state(calls, send)).state is BreakerState.OPEN
 
 
 async def test_injected_faults_feed_it_like_real_ones(calls: Bench) -> None:
@@ -393,6 +330,13 @@ async def test_injected_faults_feed_it_like_real_ones(calls: Bench) -> None:
 
 async def test_a_tool_that_blocks_its_event_loop_is_counted(tmp_path: Path) -> None:
     """The breaker lives on the worker's own loop, which no tool can block."""
+
+    @tool.read(breaker=AT_ONCE, timeout=0.2)
+    async def block(args: Nothing) -> Said:
+        """Block the event loop of the tools."""
+        SERVICE.go_on.wait(30)
+        return Said(word="late")
+
     async with ToolLoop() as loop, bench(tmp_path) as calls:
         own = twin(calls.engine)
         calls.boundary = Boundary(calls.boundary._resources, loop=loop, breakers=Breakers(own))
@@ -406,11 +350,12 @@ async def test_a_tool_that_blocks_its_event_loop_is_counted(tmp_path: Path) -> N
 
 
 @on_sqlite
-async def test_without_a_store_calls_are_made(workers: list[Bench], tmp_path: Path) -> None:
+async def test_without_a_store_calls_are_made(workers: list[Bench]) -> None:
     """A tool that needs the store says so itself."""
     await codes(workers[0], 1, ask_once)
     SERVICE.is_down = False
-    await _lose(workers[0].engine)
+    async with workers[0].engine.begin() as connection:
+        await connection.exec_driver_sql("DROP TABLE replan_breakers")
     await asyncio.sleep(1)
     with capture_logs() as lines:
         said = [(await workers[0].call(ask_once)).result for _ in range(3)]
@@ -419,13 +364,7 @@ async def test_without_a_store_calls_are_made(workers: list[Bench], tmp_path: Pa
     assert [line["event"] for line in lines if line["event"].startswith("breaker")] == ["breakers_unknown"]
 
 
-async def _lose(engine: AsyncEngine) -> None:
-    async with engine.begin() as connection:
-        await connection.exec_driver_sql("DROP TABLE replan_breakers")
-
-
 async def test_the_log_says_when_it_opens_tries_and_closes(calls: Bench) -> None:
-    """One line each, with what an operator needs."""
     with capture_logs() as lines:
         await codes(calls, 4)
         await recover(calls)

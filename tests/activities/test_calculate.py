@@ -13,114 +13,79 @@ from activities.toolbox.expressions.calculate import Expression, calculate
 
 
 def value_of(expression: str, it: Decimal | None = None) -> str:
-    """The value as it stands in JSON."""
     value: str = calculate(Expression(expression=expression, it=it)).model_dump(mode="json")["value"]
     return value
 
 
 def refusal_of(expression: str) -> Refused:
-    """Why an expression is refused."""
     with pytest.raises(Refused) as caught:
         calculate(Expression(expression=expression))
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("1 + 2 * 3", "7"),
-        ("(1 + 2) * 3", "9"),
-        ("-2 ^ 2", "-4"),
-        ("2 ** 3 ** 2", "512"),
-        ("7 / 2", "3.5"),
-        ("7 // 2", "3"),
-        ("-7 // 2", "-4"),
-        ("7 % 3", "1"),
-        ("-7 % 3", "2"),
-        ("7 % (-3)", "-2"),
-        ("0.1 + 0.2", "0.3"),
-        ("1 / 3", "0.3333333333333333333333333333"),
-        ("(1 / 3) * 3", "1"),
-        ("2 ^ 100", "1267650600228229401496703205376"),
-        ("1e3", "1000"),
-    ],
-)
-def test_arithmetic_is_decimal_with_the_usual_precedence(expression: str, value: str) -> None:
-    """Numbers are decimals, as people count, and operators bind as in Python."""
-    assert value_of(expression) == value
+VALUES = {
+    # Numbers are decimals, as people count, and operators bind as in Python
+    "1 + 2 * 3": "7",
+    "(1 + 2) * 3": "9",
+    "-2 ^ 2": "-4",
+    "2 ** 3 ** 2": "512",
+    "7 / 2": "3.5",
+    "7 // 2": "3",
+    "-7 // 2": "-4",
+    "7 % 3": "1",
+    "-7 % 3": "2",
+    "7 % (-3)": "-2",
+    "0.1 + 0.2": "0.3",
+    "1 / 3": "0.3333333333333333333333333333",
+    "(1 / 3) * 3": "1",
+    "2 ^ 100": "1267650600228229401496703205376",
+    "1e3": "1000",
+    # `p%` is a hundredth, and after plus or minus a part of what stands to the left, as on a calculator
+    "18% of 2450": "441",
+    "2450 + 18%": "2891",
+    "2450 - 18%": "2009",
+    "2450 + -18%": "2009",
+    "2450 * 18%": "441",
+    "18%": "0.18",
+    "18 %": "0.18",
+    "18 percent of 2450": "441",
+    "2450 + 18% of 100": "2468",
+    "10% of 20% of 500": "10",
+    "(10% + 10%) of 200": "22",
+    "100 + 10% + 10%": "121",
+    "18% - 3": "-2.82",
+    # Thousands separators and the signs of handwriting are read where they mean one thing only
+    "2,450 + 1": "2451",
+    "1,234,567.5": "1234567.5",
+    "3 x 4": "12",
+    "3x4": "12",
+    "3 \u00d7 4": "12",
+    "10 \u00f7 4": "2.5",
+    "10 \u2212 4": "6",
+    "2^3": "8",
+    "10 divided by 4": "2.5",
+    "7 times 6 minus 2 plus 1": "41",
+    # Roots, rounding half away from zero, extremes and absolute values
+    "sqrt(2) ^ 2": "2",
+    "round(2.675, 2)": "2.68",
+    "round(2.5)": "3",
+    "round(1234, -2)": "1200",
+    "min(3, 1, 2)": "1",
+    "max(2, 450)": "450",
+    "abs(-3.50)": "3.5",
+    # No exponent and no trailing zeros in what people read
+    "441.50": "441.5",
+    "100 * 45": "4500",
+    "0.0000001": "0.0000001",
+    "-0": "0",
+    "9 ^ 9 ^ 3 * 0": "0",
+}
 
 
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("18% of 2450", "441"),
-        ("2450 + 18%", "2891"),
-        ("2450 - 18%", "2009"),
-        ("2450 + -18%", "2009"),
-        ("2450 * 18%", "441"),
-        ("18%", "0.18"),
-        ("18 %", "0.18"),
-        ("18 percent of 2450", "441"),
-        ("2450 + 18% of 100", "2468"),
-        ("10% of 20% of 500", "10"),
-        ("(10% + 10%) of 200", "22"),
-        ("100 + 10% + 10%", "121"),
-        ("18% - 3", "-2.82"),
-    ],
-)
-def test_a_percentage_means_what_it_means_on_a_calculator(expression: str, value: str) -> None:
-    """`p%` is a hundredth, and after plus or minus a part of what stands to the left."""
-    assert value_of(expression) == value
+def test_arithmetic_is_what_people_mean() -> None:
+    """Exact, in their signs and words, and written plainly; `it` stands for an earlier result."""
+    assert {expression: value_of(expression) for expression in VALUES} == VALUES
 
-
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("2,450 + 1", "2451"),
-        ("1,234,567.5", "1234567.5"),
-        ("3 x 4", "12"),
-        ("3x4", "12"),
-        ("3 \u00d7 4", "12"),
-        ("10 \u00f7 4", "2.5"),
-        ("10 \u2212 4", "6"),
-        ("2^3", "8"),
-        ("10 divided by 4", "2.5"),
-        ("7 times 6 minus 2 plus 1", "41"),
-    ],
-)
-def test_the_signs_that_people_write_are_forgiven(expression: str, value: str) -> None:
-    """Thousands separators and the signs of handwriting are read where they mean one thing only."""
-    assert value_of(expression) == value
-
-
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [
-        ("sqrt(2) ^ 2", "2"),
-        ("round(2.675, 2)", "2.68"),
-        ("round(2.5)", "3"),
-        ("round(1234, -2)", "1200"),
-        ("min(3, 1, 2)", "1"),
-        ("max(2, 450)", "450"),
-        ("abs(-3.50)", "3.5"),
-    ],
-)
-def test_a_few_functions_are_known(expression: str, value: str) -> None:
-    """Roots, rounding half away from zero, extremes and absolute values."""
-    assert value_of(expression) == value
-
-
-@pytest.mark.parametrize(
-    ("expression", "value"),
-    [("441.50", "441.5"), ("100 * 45", "4500"), ("0.0000001", "0.0000001"), ("-0", "0"), ("9 ^ 9 ^ 3 * 0", "0")],
-)
-def test_a_value_is_written_plainly(expression: str, value: str) -> None:
-    """No exponent and no trailing zeros in what people read."""
-    assert value_of(expression) == value
-
-
-def test_it_stands_for_an_earlier_result() -> None:
-    """A reference to a result goes into `it`, and the expression shows the number in its place."""
     calculation = calculate(Expression(expression="10% of it", it=Decimal("441")))
 
     assert calculation.model_dump(mode="json") == {"expression": "10% of 441", "value": "44.1"}
@@ -186,47 +151,32 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("expression", HOSTILE)
-def test_what_is_no_arithmetic_is_refused(expression: str) -> None:
-    """Nothing but bounded arithmetic is evaluated; the refusal says what to change."""
-    refused = refusal_of(expression)
-
-    assert refused.fault.code == "invalid_input"
-    assert refused.fault.reason.startswith("The expression cannot be calculated. ")
-
-
-@pytest.mark.parametrize("expression", HOSTILE)
-def test_a_refusal_costs_neither_time_nor_memory(expression: str) -> None:
-    """Each hostile input ends within a second and two megabytes."""
+def test_what_is_no_arithmetic_is_refused_at_once(expression: str) -> None:
+    """Nothing but bounded arithmetic is evaluated, in a second and two megabytes; the refusal says what to change."""
     tracemalloc.start()
     began = time.process_time()
-    refusal_of(expression)
+    refused = refusal_of(expression)
     seconds, peak = time.process_time() - began, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
+    assert refused.fault.code == "invalid_input"
+    assert refused.fault.reason.startswith("The expression cannot be calculated. ")
     assert seconds < 1
     assert peak < 2_000_000
 
 
-@pytest.mark.parametrize(
-    "expression",
-    ["max(2,450)", "0,450", "2.450,50", "0x10", "1 % - 3", "50 of 100", "100 / 10% of 50", "2 450", "12,34"],
-)
-def test_what_can_be_read_in_two_ways_is_refused(expression: str) -> None:
-    """A guess would be a wrong number that nobody notices."""
-    assert refusal_of(expression).fault.code == "invalid_input"
+AMBIGUOUS = ["max(2,450)", "0,450", "2.450,50", "0x10", "1 % - 3", "50 of 100", "100 / 10% of 50", "2 450", "12,34"]
 
 
-def test_a_huge_text_is_no_expression() -> None:
-    """Length is bounded by the schema, before anything reads the text."""
+def test_what_can_be_read_in_two_ways_or_is_too_large_is_refused() -> None:
+    """A guess would be a wrong number that nobody notices; length is bounded before anything reads the text."""
+    assert [refusal_of(expression).fault.code for expression in AMBIGUOUS] == ["invalid_input"] * len(AMBIGUOUS)
+
     with pytest.raises(ValidationError, match="at most 1000 characters"):
         Expression(expression="9" * 1_000_000)
-
-
-@pytest.mark.parametrize("it", ["NaN", "Infinity", "1E+5000"])
-def test_it_must_be_a_number_of_bounded_size(it: str) -> None:
-    """A referenced result that is no ordinary number never reaches the evaluator."""
-    with pytest.raises(ValidationError):
-        Expression.model_validate({"expression": "it + 1", "it": it})
+    for it in ("NaN", "Infinity", "1E+5000"):
+        with pytest.raises(ValidationError):
+            Expression.model_validate({"expression": "it + 1", "it": it})
 
 
 @given(st.text(alphabet="0123456789.,+-*/%^() xofitmaxsqr\u00d7", max_size=60))

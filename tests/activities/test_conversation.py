@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pytest
 from pydantic import JsonValue
 
 from activities.planning.conversation import NEVER_SUMMARISED, text_to_summarise, turns, turns_to_summarise
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, ToolResult, Turn, Usage, UserTurn
 from tests.activities.situations import NOW, fault, record, seen, step
-from workflows.account.records import StepStatus
+from workflows.account.records import StepRecord, StepStatus
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, Proposed
@@ -35,7 +34,6 @@ def past(turn: int, result: str = "", *, is_error: bool = False, task: str = "ru
 
 
 def summary(turn: int, upto: int, words: str = "Eleven was too late.") -> RecordedTurn:
-    """A summary of the oldest turns."""
     said = Exchange(UserTurn("all of it"), AssistantTurn(words), StopReason.DONE, Usage())
     return RecordedTurn(
         "run", 0, turn, situation(turn, compact=upto), Proposed(proposal=Answer(result=None)), said, upto=upto
@@ -43,13 +41,11 @@ def summary(turn: int, upto: int, words: str = "Eleven was too late.") -> Record
 
 
 def user(turn: Turn) -> UserTurn:
-    """A turn of the user."""
     assert isinstance(turn, UserTurn)
     return turn
 
 
 def news(turn: int, **more: Any) -> Situation:
-    """A call that came back."""
     done = record(step(f"t{turn - 1}.c0", "look", {}), StepStatus.COMPLETED, result={"price": 3})
     return situation(turn, **{"records": (done,), **more})
 
@@ -80,32 +76,17 @@ def test_the_turns_stay_as_they_were() -> None:
 
 
 def test_a_summary_stands_in_the_place_of_the_oldest_turns() -> None:
-    """With the goal before it, and the pairs of the turns that stay."""
-    told = turns([past(1), past(2, "r1"), past(3, "r2"), past(4, "r3"), summary(5, upto=2)], news(6))
-    opening = user(told[0])
+    """With the goal before it, and a refusal that was told with the first turn that stays."""
+    refusal = past(3, "taken: 14:30 is free", is_error=True)
+    told = turns([past(1), past(2, "r1"), refusal, past(4, "r3"), summary(5, upto=2), past(6, "r5")], news(7))
+    opening, said = user(told[0]), [turn for turn in told if isinstance(turn, AssistantTurn)]
 
     assert "The task:\nfind the price" in opening.text and "Eleven was too late." in opening.text
+    assert "taken: 14:30 is free" in opening.text
     assert opening.results == () and "r1" not in str(told)
-    assert [user(turn).results[0].call_id for turn in told[2::2]] == ["id_3", "id_4"]
+    assert [user(turn).results[0].call_id for turn in told[2::2]] == ["id_3", "id_5", "id_6"]
+    assert [(turn.blocks, turn.follows_summary) for turn in said] == [*[(THOUGHT, True)] * 2, (THOUGHT, False)]
 
-
-def test_what_is_open_stays_word_for_word() -> None:
-    """A refusal that was told with the first turn that stays."""
-    told = turns([past(1), past(2, "r1"), past(3, "taken: 14:30 is free", is_error=True), summary(4, upto=2)], news(5))
-
-    assert "taken: 14:30 is free" in user(told[0]).text
-
-
-def test_what_a_provider_signed_before_a_summary_is_marked() -> None:
-    """It belongs to another conversation now, and each wire knows whether its provider takes it; the rest does not."""
-    told = turns([past(1), past(2, "r1"), past(3, "r2"), summary(4, upto=2), past(5, "r3")], news(6))
-    said = [turn for turn in told if isinstance(turn, AssistantTurn)]
-
-    assert [(turn.blocks, turn.follows_summary) for turn in said] == [(THOUGHT, True), (THOUGHT, False)]
-
-
-def test_a_second_summary_takes_the_place_of_the_first() -> None:
-    """And tells its words, not the first one's."""
     before = [past(1), past(2), past(3), summary(4, 2), past(5), past(6), summary(7, 4, "All was dear.")]
     told = turns(before, news(8))
 
@@ -113,48 +94,49 @@ def test_a_second_summary_takes_the_place_of_the_first() -> None:
     assert [turn.calls[0].id for turn in told if isinstance(turn, AssistantTurn)] == ["id_5", "id_6"]
 
 
-def test_the_newest_turns_are_never_summarised() -> None:
-    """However long they are; a conversation with no others is left as it is."""
+def test_a_summary_leaves_the_smaller_part() -> None:
+    """The newest turns are never summarised; what is has goal, calls, and results."""
+    alike = [past(number, "r" * 1000) for number in range(1, 11)]
+    again = [*alike, summary(11, 6), *(past(number, "r" * 1000) for number in range(12, 18))]
     short = [past(turn, "r") for turn in range(1, NEVER_SUMMARISED + 1)]
     long = [*short, past(NEVER_SUMMARISED + 1, "r" * 100_000)]
 
-    assert (turns_to_summarise(short), turns_to_summarise(long)) == (0, 1)
-
-
-def test_a_summary_leaves_the_smaller_part() -> None:
-    """Of ten turns that are all alike, the newest three; what was summarised is not counted again."""
-    turns = [past(number, "r" * 1000) for number in range(1, 11)]
-    again = [*turns, summary(11, 6), *(past(number, "r" * 1000) for number in range(12, 18))]
-
-    assert turns_to_summarise(turns) == 7
+    assert [turns_to_summarise(one) for one in (alike, short, long)] == [7, 0, 1]
     assert turns_to_summarise(again) > 11
 
-
-def test_what_is_summarised_has_all_of_it() -> None:
-    """Goal, calls, and the results of the last call, which is told one turn later."""
     told = text_to_summarise([past(1), past(2, "eleven is too late"), past(3, "noon is free"), past(4)], 2)
 
     assert "find the price" in told and "eleven is too late" in told and "noon is free" in told
     assert told.count('Call: <data from="look">') == 2
 
 
+def carried_on(*records: StepRecord, **more: Any) -> UserTurn:
+    """What is told last to the model of a task that carries on after two turns."""
+    carrying = situation(1, text="now buy it", continues="run", records=records, **more)
+    return user(turns([past(1), past(2, "r1")], carrying)[-1])
+
+
 def test_a_task_that_carries_on_is_told_its_goal() -> None:
-    """The last call of the task before is answered, and what it did not learn is told."""
+    """The last call of the task before is answered, and what it did not learn is told, or what was rolled back.
+
+    Nobody may repeat a call because it looks refused, nor an effect that was cancelled: it may have happened.
+    """
     done = record(step("t2.c0", "look", {}), StepStatus.COMPLETED, result={"price": 3})
-    told = turns([past(1), past(2, "r1")], situation(1, text="now buy it", continues="run", records=(done,)))
-    last = user(told[-1])
+    doubt = fault("t2.c0").model_copy(update={"applied": "unknown"})
+    cut = record(step("t2.c0", "pay", {}), StepStatus.CANCELLED, attempts=1)
+    last = carried_on(done)
+    unclear = [
+        carried_on(record(step("t2.c0", "look", {}), StepStatus.FAILED), faults=(doubt,)),
+        carried_on(cut.model_copy(update={"effect": Effect.KEYED})),
+        carried_on(cut.model_copy(update={"effect": Effect.READ})),
+    ]
+    gone = carried_on(record(step("t1.c0", "look", {}), StepStatus.UNDONE))
 
     assert "The next task:\nnow buy it" in last.text
     assert last.results[0].call_id == "id_2" and '{"price":3}' in last.results[0].text
-
-
-def test_a_call_of_unknown_effect_is_told_as_such() -> None:
-    """Nobody may repeat it because it looks refused."""
-    doubt = fault("t2.c0").model_copy(update={"applied": "unknown"})
-    failed = record(step("t2.c0", "look", {}), StepStatus.FAILED)
-    told = turns([past(1), past(2)], situation(1, text="go on", continues="run", records=(failed,), faults=(doubt,)))
-
-    assert "Nobody knows whether it happened" in user(told[-1]).results[0].text
+    assert [one.results[0].is_error for one in unclear] == [True] * 3
+    assert ["Nobody knows whether it happened" in one.results[0].text for one in unclear] == [True, True, False]
+    assert "these finished steps were undone, and what they did is gone: t1.c0." in gone.text
 
 
 def test_what_another_planner_proposed_is_told_as_calls() -> None:
@@ -168,46 +150,19 @@ def test_what_another_planner_proposed_is_told_as_calls() -> None:
 
 
 def test_each_call_of_a_refused_turn_is_told_why() -> None:
-    """Its own reason, or that another call is to blame."""
+    """Its own reason, or that another call is to blame; no provider takes a turn without words."""
     asked = AssistantTurn("", (ToolCall("x", "look", {}), ToolCall("y", "lok", {})))
-    steps = NewSteps(steps=(step("t1.c0", "look", {}), step("t1.c1", "lok", {})))
-    before = RecordedTurn(
-        "run", 0, 1, situation(1), Proposed(proposal=steps), Exchange(UserTurn("do"), asked, StopReason.CALLS, Usage())
-    )
-    told = user(
-        turns([before], situation(2, rejected=(Mistake(text="step 't1.c1': there is no kind 'lok'", step="t1.c1"),)))[
-            -1
-        ]
-    )
+    proposed = Proposed(proposal=NewSteps(steps=(step("t1.c0", "look", {}), step("t1.c1", "lok", {}))))
+    mistake = Mistake(text="step 't1.c1': there is no kind 'lok'", step="t1.c1")
+    exchange = Exchange(UserTurn("do"), asked, StopReason.CALLS, Usage())
+    before = RecordedTurn("run", 0, 1, situation(1), proposed, exchange)
+    told = user(turns([before], situation(2, rejected=(mistake,)))[-1])
+    empty = Exchange(UserTurn("do"), AssistantTurn("  "), StopReason.DONE, Usage())
+    nothing = Proposed(proposal=GiveUp(reason="?"), rejected=(Mistake(text="?"),))
+    silent = RecordedTurn("run", 0, 1, situation(1), nothing, empty)
+    said, why = turns([silent], situation(2, rejected=(Mistake(text="your answer was empty"),)))[1:]
 
     assert [result.is_error for result in told.results] == [True, True]
     assert "Not carried out" in told.results[0].text and "there is no kind 'lok'" in told.results[1].text
-
-
-def test_an_empty_answer_is_told_as_one() -> None:
-    """No provider takes a turn without words."""
-    empty = Exchange(UserTurn("do"), AssistantTurn("  "), StopReason.DONE, Usage())
-    before = RecordedTurn(
-        "run", 0, 1, situation(1), Proposed(proposal=GiveUp(reason="?"), rejected=(Mistake(text="?"),)), empty
-    )
-    said, told = turns([before], situation(2, rejected=(Mistake(text="your answer was empty"),)))[1:]
-
     assert isinstance(said, AssistantTurn) and said.text.strip()
-    assert "your answer was empty" in user(told).text
-
-
-def test_what_was_undone_after_an_earlier_turn_is_told() -> None:
-    """A task that is carried on may have been rolled back: no call of its last turn says so."""
-    gone = record(step("t1.c0", "look", {}), StepStatus.UNDONE)
-    told = user(turns([past(1), past(2, "r1")], news(1, text="go on", records=(gone,)))[-1])
-
-    assert "these finished steps were undone, and what they did is gone: t1.c0." in told.text
-
-
-@pytest.mark.parametrize(("effect", "in_doubt"), [(Effect.READ, False), (Effect.KEYED, True)])
-def test_an_effect_that_was_cancelled_is_in_doubt(effect: Effect, in_doubt: bool) -> None:
-    """It may have happened all the same, so the next task may not simply do it again."""
-    cut = record(step("t2.c0", "pay", {}), StepStatus.CANCELLED, attempts=1).model_copy(update={"effect": effect})
-    (result,) = user(turns([past(1), past(2, "r1")], news(1, text="go on", records=(cut,)))[-1]).results
-
-    assert ("Nobody knows whether it happened" in result.text, result.is_error) == (in_doubt, True)
+    assert "your answer was empty" in user(why).text

@@ -35,41 +35,45 @@ async def answering(_head: bytes) -> AsyncIterator[bytes]:
     yield reply(200, b"{}")
 
 
-async def slowly(_head: bytes) -> AsyncIterator[bytes]:
-    """Say yes after a while."""
-    await asyncio.sleep(0.3)
-    yield reply(200, b"{}")
+async def slowly(head: bytes) -> AsyncIterator[bytes]:
+    """Say yes after a while, or send the client elsewhere."""
+    await asyncio.sleep(0.6)
+    yield reply(307, location="/there") if b"/elsewhere" in head else reply(200, b"{}")
 
 
-async def leading_on(_head: bytes) -> AsyncIterator[bytes]:
-    """Send the client elsewhere after a while."""
-    await asyncio.sleep(0.3)
-    yield reply(307, location="/there")
+@pytest.mark.parametrize(
+    ("first", "then", "proves"), [("POST", "/second", False), ("GET", "/second", True), ("POST", "/elsewhere", False)]
+)
+async def test_a_second_request_is_not_sent_late(first: str, then: str, proves: bool) -> None:
+    """Nor one that `httpx2` sends by itself; it proves nothing after a request that may have changed something."""
+    path = "/first" if then == "/second" else then
+    async with streaming(slowly) as server, deadline.client(trust_env=False, follow_redirects=True) as http:
+        with deadline.within(0.5), counted(Sends()), pytest.raises((TimeoutError, DeadlinePassed)) as passed:
+            await http.request(first, f"{server.url}{path}")
+            await http.post(f"{server.url}{then}", json={})
+
+    assert [head.split()[1].decode() for head in server.requests] == [path]
+    assert classify(passed.value).code is Code.TIMEOUT
+    assert isinstance(passed.value, DeadlinePassed) is isinstance(passed.value, ToolError) is proves
 
 
 async def test_before_the_deadline_a_request_is_sent() -> None:
-    """In time nothing is different, and what may change something is counted."""
+    """After it not even a connection is made: a timeout that proves that nothing happened. `Web` keeps it, too."""
     async with streaming(answering) as server, deadline.client(trust_env=False) as http:
+        await http.post(server.url, json={})
+        outside = has_changed()
         with deadline.within(10), counted(Sends()) as sends:
             await http.get(server.url)
             await http.post(server.url, json={})
 
-    assert (len(server.requests), sends.all, sends.changes) == (2, 2, 1)
+    assert (len(server.requests), outside, sends.all, sends.changes) == (3, False, 2, 1)
 
-
-async def test_outside_an_attempt_there_is_no_deadline() -> None:
-    """A unit test of a tool needs no boundary."""
-    async with streaming(answering) as server, deadline.client(trust_env=False) as http:
-        await http.post(server.url, json={})
-
-    assert (len(server.requests), has_changed()) == (1, False)
-
-
-async def test_after_the_deadline_nothing_is_sent() -> None:
-    """Not even a connection is made; it is a timeout, and it proves that nothing happened."""
-    async with streaming(answering) as server, deadline.client(trust_env=False) as http:
-        with deadline.within(0), pytest.raises(DeadlinePassed) as passed:
-            await http.post(server.url, json={})
+    async with streaming(lambda _head: whole(reply(200, PAGE))) as server, deadline.client(trust_env=False) as http:
+        with deadline.within(0):
+            with pytest.raises(DeadlinePassed) as passed:
+                await http.post(server.url, json={})
+            with pytest.raises(DeadlinePassed):
+                await fetch(server.url)
 
     assert server.requests == [] and isinstance(passed.value, ToolError)
     fault = classify(passed.value)
@@ -89,36 +93,6 @@ async def test_a_request_that_waits_for_a_connection_is_not_sent_late() -> None:
     assert [head.split()[1] for head in server.requests] == [b"/first"]
 
 
-async def test_after_an_earlier_request_nothing_is_proven() -> None:
-    """The second request is not sent either, but the first may have changed something."""
-    async with streaming(slowly) as server, deadline.client(trust_env=False) as http:
-        with deadline.within(0.2), counted(Sends()), pytest.raises(TimeoutError) as passed:
-            await http.post(f"{server.url}/first", json={})
-            await http.post(f"{server.url}/second", json={})
-
-    assert [head.split()[1] for head in server.requests] == [b"/first"]
-    assert classify(passed.value).code is Code.TIMEOUT and not isinstance(passed.value, ToolError)
-
-
-async def test_a_look_before_proves_nothing_wrong() -> None:
-    """A GET changes nothing, so that after it the proof still holds."""
-    async with streaming(slowly) as server, deadline.client(trust_env=False) as http:
-        with deadline.within(0.2), counted(Sends()), pytest.raises(DeadlinePassed):
-            await http.get(f"{server.url}/look")
-            await http.post(f"{server.url}/change", json={})
-
-    assert [head.split()[1] for head in server.requests] == [b"/look"]
-
-
-async def test_a_redirect_is_not_followed_late() -> None:
-    """What `httpx2` sends by itself counts like what the tool sends."""
-    async with streaming(leading_on) as server, deadline.client(trust_env=False, follow_redirects=True) as http:
-        with deadline.within(0.2), counted(Sends()), pytest.raises(TimeoutError):
-            await http.post(server.url, json={})
-
-    assert len(server.requests) == 1
-
-
 async def test_a_body_is_not_sent_late() -> None:
     """The time may also go by after the headers; a service cannot work on half a request."""
     seen = list[str]()
@@ -133,15 +107,6 @@ async def test_a_body_is_not_sent_late() -> None:
             await http.post(url, json={}, extensions={"trace": dawdle})
 
     assert "http11.send_request_headers.complete" in seen and "http11.send_request_body.complete" not in seen
-
-
-async def test_a_page_is_not_asked_for_late() -> None:
-    """`Web` keeps the deadline, too."""
-    async with streaming(lambda _head: whole(reply(200, PAGE))) as server:
-        with deadline.within(0), pytest.raises(DeadlinePassed):
-            await fetch(server.url)
-
-    assert server.requests == []
 
 
 FROZEN = """
@@ -178,83 +143,27 @@ async def test_a_process_that_was_frozen_sends_nothing_when_it_wakes_up() -> Non
 
 
 class Asked(BaseModel):
-    """Which methods, in turn."""
-
     url: str
     methods: list[str]
+    last: str = ""
 
 
 @tool.unkeyed
 async def ask(args: Asked, http: httpx2.AsyncClient) -> Asked:
     """Send several requests."""
-    for method in args.methods:
+    for method in args.methods[:-1]:
         (await http.request(method, args.url, json={})).raise_for_status()
+    (await http.request(args.methods[-1], args.last or args.url, json={})).raise_for_status()
     return args
 
 
 OK, REFUSED = reply(200), reply(409)
-SEVERAL = {
-    "the only one refused": (["POST"], [REFUSED], Applied.NONE),
-    "refused after a look": (["GET", "POST"], [OK, REFUSED], Applied.NONE),
-    "refused after another": (["POST", "POST"], [OK, REFUSED], Applied.UNKNOWN),
-    "a look refused after another": (["POST", "GET"], [OK, REFUSED], Applied.UNKNOWN),
-}
-
-
-@pytest.mark.parametrize(("methods", "answers", "effect"), SEVERAL.values(), ids=SEVERAL)
-async def test_a_refusal_proves_nothing_of_requests_before(
-    calls: Bench, methods: list[JsonValue], answers: list[bytes], effect: Applied
-) -> None:
-    """What a service took before it refused something else has happened, and is not done again."""
-    async with serving(*answers) as url:
-        fault, _ = await calls.fails(ask, url=url, methods=methods)
-
-    assert (fault.code, fault.applied) == (Code.CONFLICT, effect)
-
-
-async def test_no_connection_proves_nothing_of_requests_before(calls: Bench) -> None:
-    """The first one was taken; then the service was gone."""
-    async with streaming(answering) as server:
-        fault, _ = await calls.fails(sequel, url=server.url, methods=["POST", "POST"])
-
-    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.UNKNOWN)
-
-
-@tool.unkeyed
-async def sequel(args: Asked, http: httpx2.AsyncClient) -> Asked:
-    """Send one request, and one to a port where nobody listens."""
-    for method, url in zip(args.methods, (args.url, f"http://127.0.0.1:{free_port()}"), strict=True):
-        (await http.request(method, url, json={})).raise_for_status()
-    return args
-
-
-async def late(_head: bytes) -> AsyncIterator[bytes]:
-    """Answer later than `httpx2` waits by itself, which is 5 seconds."""
-    await asyncio.sleep(5.2)
-    yield reply(200, b"{}")
-
-
-async def test_an_answer_is_waited_for_as_long_as_the_tool_s_timeout_says(calls: Bench) -> None:
-    """`timeout=` governs the injected client: 5 seconds are not the end of an attempt that has 30."""
-    async with streaming(late) as server:
-        back = await calls.call(ask, url=server.url, methods=["POST"])
-
-    assert back.attempt == 1 and len(server.requests) == 1
-
-
-@tool.unkeyed(timeout=0.6)
-async def ask_in_haste(args: Asked, http: httpx2.AsyncClient) -> Asked:
-    """Send one request, with little time."""
-    (await http.post(args.url, json={})).raise_for_status()
-    return args
-
-
-async def test_a_connection_that_is_not_made_ends_before_the_attempt(calls: Bench) -> None:
-    """So that it is known that nothing was sent, however short the tool's timeout is."""
-    with deaf() as url:
-        fault, _ = await calls.fails(ask_in_haste, url=url, methods=["POST"])
-
-    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)
+SEVERAL: list[tuple[list[JsonValue], list[bytes], Applied]] = [
+    (["POST"], [REFUSED], Applied.NONE),
+    (["GET", "POST"], [OK, REFUSED], Applied.NONE),
+    (["POST", "POST"], [OK, REFUSED], Applied.UNKNOWN),
+    (["POST", "GET"], [OK, REFUSED], Applied.UNKNOWN),
+]
 
 
 @contextmanager
@@ -268,3 +177,35 @@ def deaf() -> Iterator[str]:
             client.setblocking(False)
             client.connect_ex(listener.getsockname())
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def test_a_refusal_proves_nothing_of_requests_before(calls: Bench) -> None:
+    """What a service took before it refused something else, or was gone, has happened, and is not done again."""
+    for methods, answers, effect in SEVERAL:
+        async with serving(*answers) as url:
+            fault, _ = await calls.fails(ask, url=url, methods=methods)
+        assert (fault.code, fault.applied) == (Code.CONFLICT, effect), methods
+    async with serving(OK) as url:
+        nobody = f"http://127.0.0.1:{free_port()}"
+        fault, _ = await calls.fails(ask, url=url, methods=["POST", "POST"], last=nobody)
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.UNKNOWN)
+
+
+async def test_an_answer_is_waited_for_as_long_as_the_tool_s_timeout_says(calls: Bench) -> None:
+    """`timeout=` governs the injected client: the 5 seconds of `httpx2` are not the end of an attempt that has 30.
+
+    A connection that is not made ends before the attempt, so that it is known that nothing was sent.
+    """
+
+    async def late(_head: bytes) -> AsyncIterator[bytes]:
+        await asyncio.sleep(5.2)
+        yield reply(200, b"{}")
+
+    hasty = tool.unkeyed(timeout=0.6)(ask.function)
+    async with streaming(late) as server:
+        back = await calls.call(ask, url=server.url, methods=["POST"])
+    with deaf() as url:
+        fault, _ = await calls.fails(hasty, url=url, methods=["POST"])
+
+    assert back.attempt == 1 and len(server.requests) == 1
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)

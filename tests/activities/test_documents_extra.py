@@ -5,7 +5,6 @@ import subprocess
 import sysconfig
 import venv
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -53,22 +52,26 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin" / "python"
 
 
-@pytest.fixture(scope="module")
-def calls(python: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the calls of CALLS came to."""
-    folder = tmp_path_factory.mktemp("papers")
-    (folder / "care.md").write_text("# Oak\n\nWax it.\n")
-    (folder / "menu.pdf").write_bytes(pdf("Soup"))
-    (folder / "page.html").write_text("<p>Wax it.")
-    done = subprocess.run([python, "-c", CALLS, folder], cwd=ROOT, capture_output=True, text=True, check=False)
+PACKAGES = {"pdf": "pypdf", "html": "lxml", "page": "lxml", "summary": "sumy"}
+
+
+def test_a_call_that_needs_the_extra_stops_for_an_operator(python: Path, tmp_path: Path) -> None:
+    """It is a mistake of the deployment, which no other plan can mend; the reason is the remedy."""
+    (tmp_path / "care.md").write_text("# Oak\n\nWax it.\n")
+    (tmp_path / "menu.pdf").write_bytes(pdf("Soup"))
+    (tmp_path / "page.html").write_text("<p>Wax it.")
+    done = subprocess.run([python, "-c", CALLS, tmp_path], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    calls = json.loads(done.stdout)
 
-
-def test_with_the_extra_nothing_is_missing() -> None:
-    """The gate runs with all of it."""
-    assert missing() is None
+    assert calls["text"] == "# Oak\n\nWax it."
+    assert [note.split(":")[0] for note in calls["search"]] == ["menu.pdf", "page.html"]
+    assert all("replan[documents]" in note for note in calls["search"])
+    for call, package in PACKAGES.items():
+        code, reason = calls[call]
+        assert code == "needs_person"
+        assert reason.startswith(f"This worker has no {package}, ") and "pip install 'replan[documents]'" in reason
+    assert missing() is None  # here, where the gate runs with all of it
 
 
 @pytest.mark.full
@@ -82,28 +85,3 @@ def test_check_says_in_one_sentence_what_is_missing(python: Path, tmp_path: Path
     assert (done.returncode, done.stderr) == (0, "")
     assert missing.startswith("Not installed: lxml, pypdf, sumy.")
     assert "pip install 'replan[documents]'" in missing
-
-
-def test_text_and_markdown_are_read(calls: dict[str, Any]) -> None:
-    """What the standard library can read needs no extra."""
-    assert calls["text"] == "# Oak\n\nWax it."
-
-
-def test_search_skips_what_it_cannot_read(calls: dict[str, Any]) -> None:
-    """One PDF in a folder does not stop the search in the others; the result names what was skipped, and why."""
-    assert [(note.split(":")[0], "replan[documents]" in note) for note in calls["search"]] == [
-        ("menu.pdf", True),
-        ("page.html", True),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("call", "package"), [("pdf", "pypdf"), ("html", "lxml"), ("page", "lxml"), ("summary", "sumy")]
-)
-def test_a_call_that_needs_the_extra_stops_for_an_operator(calls: dict[str, Any], call: str, package: str) -> None:
-    """It is a mistake of the deployment, which no other plan can mend; the reason is the remedy."""
-    code, reason = calls[call]
-
-    assert code == "needs_person"
-    assert reason.startswith(f"This worker has no {package}, ")
-    assert "pip install 'replan[documents]'" in reason

@@ -15,15 +15,11 @@ from workflows.faults.fault import Applied, Code
 
 
 class Charge(BaseModel):
-    """What to charge, and where."""
-
     url: str
     amount: int
 
 
 class Receipt(BaseModel):
-    """The charge that was made."""
-
     id: int
 
 
@@ -61,14 +57,12 @@ async def charge_and_note(args: Charge, tx: Transaction, http: httpx2.AsyncClien
 
 @pytest.fixture
 def service() -> Iterator[Payments]:
-    """A payment service."""
     with payments() as running:
         yield running
 
 
 @pytest.fixture
 async def calls(tmp_path: Path, store_url: str) -> AsyncIterator[Bench]:
-    """A boundary with a store."""
     async with bench(tmp_path, store=store_url) as opened:
         yield opened
 
@@ -87,43 +81,24 @@ async def test_each_tool_gets_what_its_parameters_ask_for(calls: Bench, service:
     """An unkeyed one may take the key, a transactional one the HTTP client, as the page says."""
     await calls.call(wire, run="r", url=service.url, amount=5)
     await calls.call(charge_and_note, run="s", url=service.url, amount=6)
+    await calls.call(charge, run="t", url=service.url, amount=7)
 
-    assert [(one["key"], one["amount"]) for one in service.charges] == [("r/a", 5), (None, 6)]
+    assert [(one["key"], one["amount"]) for one in service.charges] == [("r/a", 5), (None, 6), ("t/a", 7)]
     assert await calls.rows("SELECT amount FROM charged") == [6]
 
 
-async def test_the_key_is_that_of_the_step(calls: Bench, service: Payments) -> None:
-    """The same over every attempt, and another for another run."""
-    await calls.call(charge, run="r", url=service.url, amount=5)
-    await calls.call(charge, run="s", url=service.url, amount=5)
-
-    assert [one["key"] for one in service.charges] == ["r/a", "s/a"]
-
-
-async def test_a_refusal_of_the_only_attempt_changed_nothing(calls: Bench, service: Payments) -> None:
-    """A 4xx is the service's word."""
-    service.plan = ["409"]
-    fault, _ = await calls.fails(charge, run="r", url=service.url, amount=5)
-
-    assert (fault.code, fault.applied) == (Code.CONFLICT, Applied.NONE)
-
-
-async def test_a_refusal_after_a_lost_answer_is_not_believed(calls: Bench, service: Payments) -> None:
-    """It may be the echo of what we did ourselves: a person, never a new plan."""
-    service.plan = ["drop", "409"]
+async def test_a_refusal_is_believed_only_of_the_only_attempt(calls: Bench, service: Payments) -> None:
+    """A 4xx is the service's word; after a lost answer it may be the echo of what we did: a person decides."""
+    service.plan = ["409", "drop", "409", "409"]
+    only, _ = await calls.fails(charge, run="q", url=service.url, amount=5)
     first, _ = await calls.fails(charge, run="r", url=service.url, amount=5)
     beats = [first.model_dump(mode="json")]
-    fault, error = await calls.fails(charge, run="r", attempt=2, heartbeats=beats, url=service.url, amount=5)
+    lost, error = await calls.fails(charge, run="r", attempt=2, heartbeats=beats, url=service.url, amount=5)
+    silent, _ = await calls.fails(charge, run="s", attempt=2, url=service.url, amount=5)
 
-    assert (fault.code, fault.applied, error.non_retryable) == (Code.CONFLICT, Applied.UNKNOWN, True)
-
-
-async def test_a_refusal_after_an_attempt_without_a_word_is_not_believed(calls: Bench, service: Payments) -> None:
-    """A killed worker leaves no heartbeat of its fault."""
-    service.plan = ["409"]
-    fault, _ = await calls.fails(charge, run="r", attempt=2, url=service.url, amount=5)
-
-    assert fault.applied is Applied.UNKNOWN
+    assert (only.code, only.applied) == (Code.CONFLICT, Applied.NONE)
+    assert (lost.code, lost.applied, error.non_retryable) == (Code.CONFLICT, Applied.UNKNOWN, True)
+    assert (silent.code, silent.applied) == (Code.CONFLICT, Applied.UNKNOWN)
 
 
 async def test_an_unkeyed_call_whose_answer_is_lost_is_never_made_again(calls: Bench, service: Payments) -> None:
@@ -138,42 +113,32 @@ async def test_an_unkeyed_call_whose_answer_is_lost_is_never_made_again(calls: B
 
 
 async def test_an_unkeyed_call_that_was_answered_is_answered_again(calls: Bench, service: Payments) -> None:
-    """The worker that died after the answer was written down costs nothing."""
+    """The worker that died after the answer was written down costs nothing, and a refusal lets it run again."""
     await calls.call(transfer, run="r", url=service.url, amount=5)
     again = await calls.call(transfer, run="r", attempt=2, url=service.url, amount=5)
 
     assert (again.result, again.replayed, len(service.charges)) == ({"id": 1}, True, 1)
 
+    for trouble, code in (("409", Code.CONFLICT), ("401", Code.UNAUTHORIZED)):
+        service.plan = [trouble]
+        fault, _ = await calls.fails(transfer, run=trouble, url=service.url, amount=5)
+        again = await calls.call(transfer, run=trouble, attempt=2, url=service.url, amount=5)
 
-@pytest.mark.parametrize("trouble", ["503", "500", "drop"])
-async def test_what_does_not_prove_that_nothing_happened_is_unknown(
-    calls: Bench, service: Payments, trouble: str
-) -> None:
+        assert (fault.code, fault.applied) == (code, Applied.NONE)
+        assert again.result == {"id": len(service.charges)}
+
+
+async def test_what_does_not_prove_that_nothing_happened_is_unknown(calls: Bench, service: Payments) -> None:
     """A 5xx may come after the charge."""
-    service.plan = [trouble]
-    fault, error = await calls.fails(transfer, url=service.url, amount=5)
-
-    assert (fault.applied, error.non_retryable) == (Applied.UNKNOWN, True)
-
-
-@pytest.mark.parametrize(
-    ("url", "amount"), [("http://127.0.0.1:9/", 5), ("", -1)], ids=["no connection", "the tool's own word"]
-)
-async def test_what_comes_before_the_effect_may_be_tried_again(calls: Bench, url: str, amount: int) -> None:
-    """The claim is given up with it."""
-    fault, error = await calls.fails(transfer, run="r", url=url, amount=amount)
-
-    assert (fault.code, fault.applied, error.non_retryable) == (Code.UNREACHABLE, Applied.NONE, False)
-    assert await calls.rows("SELECT key FROM replan_ledger") == []
+    service.plan = ["503", "500", "drop"]
+    for _ in range(3):
+        fault, error = await calls.fails(transfer, url=service.url, amount=5)
+        assert (fault.applied, error.non_retryable) == (Applied.UNKNOWN, True)
 
 
-@pytest.mark.parametrize(("trouble", "code"), [("409", Code.CONFLICT), ("401", Code.UNAUTHORIZED)])
-async def test_a_refused_unkeyed_call_changed_nothing(
-    calls: Bench, service: Payments, trouble: str, code: Code
-) -> None:
-    """What follows is that of any refusal: a new plan, or a person who mends the key and lets it run again."""
-    service.plan = [trouble]
-    fault, _ = await calls.fails(transfer, run="r", url=service.url, amount=5)
-    again = await calls.call(transfer, run="r", attempt=2, url=service.url, amount=5)
-
-    assert (fault.code, fault.applied, again.result) == (code, Applied.NONE, {"id": 1})
+async def test_what_comes_before_the_effect_may_be_tried_again(calls: Bench) -> None:
+    """No connection, or the tool's own word: the claim is given up with it."""
+    for url, amount in (("http://127.0.0.1:9/", 5), ("", -1)):
+        fault, error = await calls.fails(transfer, run="r", url=url, amount=amount)
+        assert (fault.code, fault.applied, error.non_retryable) == (Code.UNREACHABLE, Applied.NONE, False)
+        assert await calls.rows("SELECT key FROM replan_ledger") == []

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from activities.borders.described import describe
 from activities.boundary.tool_loop import ToolLoop
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import Key, Refused, Tool, Transaction, tool
@@ -26,14 +25,11 @@ class Nothing(BaseModel):
 
 
 class Wish(BaseModel):
-    """Arguments whose validation exits."""
-
     word: str = ""
 
     @field_validator("word")
     @classmethod
     def leave(cls, word: str) -> str:
-        """Exit."""
         sys.exit(3)
 
 
@@ -49,69 +45,45 @@ EXITS: dict[str, Callable[[], BaseException]] = {
 }
 
 
-@tool.unkeyed
-async def pay(args: Nothing) -> str:
-    """Charge."""
-    raise EXIT[0]()
-
-
-@tool.unkeyed
-def pay_in_thread(args: Nothing) -> str:
-    """Charge in a thread."""
-    raise EXIT[0]()
-
-
-@tool.keyed
-async def charge(args: Nothing, key: Key) -> str:
-    """Charge with a key."""
-    raise EXIT[0]()
-
-
-@tool.transactional
-async def move(args: Nothing, tx: Transaction) -> str:
-    """Move an amount."""
-    raise EXIT[0]()
-
-
-@tool.idempotent
-async def put(args: Nothing) -> str:
-    """Write."""
-    raise EXIT[0]()
-
-
-@tool.read
-async def look(args: Nothing) -> str:
-    """Read."""
-    raise EXIT[0]()
-
-
-@tool.pure
-def compute(args: Nothing) -> str:
-    """Compute."""
-    raise EXIT[0]()
-
-
-@tool.unkeyed
-async def ask_a_child(args: Nothing) -> str:
-    """Let another task do it."""
-
-    async def child() -> str:
-        raise EXIT[0]()
-
-    return await asyncio.create_task(child())
-
-
 EXIT = [EXITS["exit"]]
 """What the tools raise."""
+
+
+async def end(args: Nothing) -> str:
+    """Do something."""
+    raise EXIT[0]()
+
+
+def end_in_thread(args: Nothing) -> str:
+    """Do something in a thread."""
+    raise EXIT[0]()
+
+
+async def end_with_key(args: Nothing, key: Key) -> str:
+    """Do something with a key."""
+    raise EXIT[0]()
+
+
+async def end_in_transaction(args: Nothing, tx: Transaction) -> str:
+    """Do something in a transaction."""
+    raise EXIT[0]()
+
+
+async def end_in_child(args: Nothing) -> str:
+    """Let another task do it."""
+    return await asyncio.create_task(end(args))
+
+
+CHILD: Tool[..., Any] = tool.unkeyed(end_in_child)
 EFFECTS: dict[Tool[..., Any], Applied] = {
-    pay: Applied.UNKNOWN,
-    pay_in_thread: Applied.UNKNOWN,
-    charge: Applied.UNKNOWN,
-    move: Applied.NONE,
-    put: Applied.UNKNOWN,
-    look: Applied.NONE,
-    compute: Applied.NONE,
-    ask_a_child: Applied.UNKNOWN,
+    tool.unkeyed(end): Applied.UNKNOWN,
+    tool.unkeyed(end_in_thread): Applied.UNKNOWN,
+    tool.keyed(end_with_key): Applied.UNKNOWN,
+    tool.transactional(end_in_transaction): Applied.NONE,
+    tool.idempotent(end): Applied.UNKNOWN,
+    tool.read(end): Applied.NONE,
+    tool.pure(end_in_thread): Applied.NONE,
+    CHILD: Applied.UNKNOWN,
 }
 """The tools, and what is known of their effects."""
 
@@ -128,24 +100,15 @@ async def calls(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def test_an_exit_is_one_fault_of_one_call(calls: Bench, name: str) -> None:
     """Whatever the tool does, and wherever its function runs: a bug without a retry, and the truth of its effect."""
     EXIT[0] = EXITS[name]
-    tools = [tool for tool in EFFECTS if calls.boundary._loop or tool is not ask_a_child]
+    ended = {tool: await calls.fails(tool) for tool in EFFECTS if calls.boundary._loop or tool is not CHILD}
 
-    ended = {tool.__name__: await calls.fails(tool) for tool in tools}
-
-    assert {kind: (fault.code, fault.applied, error.non_retryable) for kind, (fault, error) in ended.items()} == {
-        tool.__name__: (Code.BUG, EFFECTS[tool], True) for tool in tools
+    assert {tool: (fault.code, fault.applied, error.non_retryable) for tool, (fault, error) in ended.items()} == {
+        tool: (Code.BUG, EFFECTS[tool], True) for tool in ended
     }
 
 
-@pytest.mark.parametrize("name", ["GeneratorExit", "KeyboardInterrupt", "SystemExit"])
-def test_classify_calls_an_exit_a_bug_too(name: str) -> None:
-    """It says what becomes of a call; only a cancel is none of its faults."""
-    assert "it is a bug" in describe(name, {})
-    assert "no fault of the tool" in describe("asyncio.CancelledError", {})
-
-
 async def test_a_validator_that_exits_is_a_fault_before_the_call(calls: Bench) -> None:
-    """Nothing was called, so nothing was applied."""
+    """Nothing was called, so nothing was applied; the body of a generator would run when the result is checked."""
 
     @tool.unkeyed
     async def order(args: Wish) -> str:
@@ -156,9 +119,16 @@ async def test_a_validator_that_exits_is_a_fault_before_the_call(calls: Bench) -
 
     assert (fault.code, fault.applied) == (Code.BUG, Applied.NONE)
 
+    def collect(args: Nothing) -> Iterator[int]:
+        """Collect."""
+        yield 1
+
+    made: Tool[..., Any] = tool.read(collect)
+    with pytest.raises(ToolMistakes, match="collect: it is a generator function: return a list instead of yielding"):
+        Registry([made])
+
 
 def numbers() -> Iterator[int]:
-    """Count, without an end."""
     yield from itertools.count()
 
 
@@ -166,45 +136,29 @@ class Endless:
     """A list without an end."""
 
     def __iter__(self) -> Iterator[int]:
-        """Begin anew."""
         return itertools.count()
 
 
 class Pretender(list[int]):
     """A list that says that it is short."""
 
-    def __iter__(self) -> Iterator[int]:
-        """Count."""
-        return itertools.count()
+    __iter__ = Endless.__iter__
 
 
 class Report(BaseModel):
-    """A result with something in it."""
-
     rows: Any = None
 
 
-def laughs(depth: int = 40) -> list[Any]:
-    """A list that is small, and as JSON larger than every memory."""
+def deep(depth: int, width: int) -> list[Any]:
+    """A list in a list, and so on; of a width of two it is small, and as JSON larger than every memory."""
     found: list[Any] = []
     for _ in range(depth):
-        found = [found, found]
+        found = [found] * width
     return found
 
 
-def circle() -> list[Any]:
-    """A list in itself."""
-    found: list[Any] = []
-    found.append(found)
-    return found
-
-
-def deep(depth: int = 200_000) -> list[Any]:
-    """A list in a list, and so on."""
-    found: list[Any] = []
-    for _ in range(depth):
-        found = [found]
-    return found
+CIRCLE: list[Any] = []
+CIRCLE.append(CIRCLE)
 
 
 ENDLESS: dict[str, Callable[[], Any]] = {
@@ -218,9 +172,9 @@ ENDLESS: dict[str, Callable[[], Any]] = {
     "in a dict": lambda: {"a": [numbers()]},
     "in a model": lambda: Report(rows=numbers()),
     "in a deque": lambda: collections.deque([numbers()]),
-    "references": laughs,
-    "a circle": circle,
-    "depth": deep,
+    "references": lambda: deep(40, 2),
+    "a circle": lambda: CIRCLE,
+    "depth": lambda: deep(200_000, 1),
     "a huge number": lambda: 10**1_000_000,
 }
 
@@ -254,38 +208,19 @@ async def test_a_result_without_an_end_is_refused_at_once(calls: Bench, name: st
 
 
 async def test_what_is_observed_has_an_end_too(calls: Bench) -> None:
-    """The observation of a refusal goes into history, as a result does."""
-
-    @tool.read
-    async def book(args: Nothing) -> str:
-        """Refuse."""
-        endless: Any = {"free": numbers()}
-        raise Refused("It is taken.", observed=endless)
-
-    fault, _ = await calls.fails(book)
-
-    assert fault.observed is None
-
-
-@pytest.mark.parametrize("value", [{"a": (1, 2)}, {1}, IPv4Network("10.0.0.0/8"), Report(rows=[b"x"]), {}.values()])
-async def test_other_results_are_taken_as_before(calls: Bench, value: Any) -> None:
-    """A network can be iterated over, and is one value."""
+    """The observation of a refusal goes into history, as a result does; other results are taken as before."""
+    given: list[Any] = []
 
     @tool.read
     async def collect(args: Nothing) -> Any:
-        """Collect."""
-        return list(value) if isinstance(value, type({}.values())) else value
+        """Collect, or refuse."""
+        if not given:
+            endless: Any = {"free": numbers()}
+            raise Refused("It is taken.", observed=endless)
+        return given.pop()
 
-    assert (await calls.call(collect)).result is not None
-
-
-def test_a_generator_function_is_no_tool() -> None:
-    """Its body would run when the result is checked, and not when the tool is called."""
-
-    def collect(args: Nothing) -> Iterator[int]:
-        """Collect."""
-        yield 1
-
-    made: Tool[..., Any] = tool.read(collect)
-    with pytest.raises(ToolMistakes, match="collect: it is a generator function: return a list instead of yielding"):
-        Registry([made])
+    fault, _ = await calls.fails(collect)
+    assert fault.observed is None
+    for value in ({"a": (1, 2)}, {1}, IPv4Network("10.0.0.0/8"), Report(rows=[b"x"]), [*{"a": 1}.values()]):
+        given.append(value)
+        assert (await calls.call(collect)).result is not None

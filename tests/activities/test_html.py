@@ -11,100 +11,84 @@ from activities.toolbox.documents.html import CHUNK, MAX_DEPTH, MAX_ELEMENTS, en
 SIZE = 2_000_000
 
 
-@pytest.mark.parametrize(
-    ("html", "text"),
-    [
-        ("<h1>Big <i>news</i></h1><p>Some\n text", "# Big news\n\nSome text"),
-        ("<h2>Two</h2>after", "## Two\n\nafter"),
-        ("<h2></h2><p>no heading", "no heading"),
-        ("one<br>two<div>three<div>four</div></div>five", "one\ntwo\nthree\nfour\nfive"),
-        ("<ul><li>one<li><p>two</p></ul>", "- one\n- two"),
-        ("<ol><li></li></ol>after", "after"),
-        ("<table><tr><th>a<th>b<tr><td>1<td>2</table>", "a | b\n1 | 2"),
-        ("<pre>\n  x = 1\n    y</pre>z", "```\n  x = 1\n    y\n```\n\nz"),
-        ("fish &amp; chips &lt;3 &#x1F600;", "fish & chips <3 \U0001f600"),
-        ("a<b>bold</b>c", "aboldc"),
-        ("plain words", "plain words"),
-        ("<p>unclosed <b>tags <i>everywhere", "unclosed tags everywhere"),
-        ("</p></div>only ends", "only ends"),
-        ("", ""),
-        ("<", "<"),
-    ],
-)
-def test_a_page_becomes_lines(html: str, text: str) -> None:
-    """Headings, paragraphs, lists, tables and code keep their lines; what is only looks does not."""
-    assert text_of(html).text == text
+LINES = {
+    "<h1>Big <i>news</i></h1><p>Some\n text": "# Big news\n\nSome text",
+    "<h2>Two</h2>after": "## Two\n\nafter",
+    "<h2></h2><p>no heading": "no heading",
+    "one<br>two<div>three<div>four</div></div>five": "one\ntwo\nthree\nfour\nfive",
+    "<ul><li>one<li><p>two</p></ul>": "- one\n- two",
+    "<ol><li></li></ol>after": "after",
+    "<table><tr><th>a<th>b<tr><td>1<td>2</table>": "a | b\n1 | 2",
+    "<pre>\n  x = 1\n    y</pre>z": "```\n  x = 1\n    y\n```\n\nz",
+    "fish &amp; chips &lt;3 &#x1F600;": "fish & chips <3 \U0001f600",
+    "a<b>bold</b>c": "aboldc",
+    "plain words": "plain words",
+    "<p>unclosed <b>tags <i>everywhere": "unclosed tags everywhere",
+    "</p></div>only ends": "only ends",
+    "": "",
+    "<": "<",
+    # A line of text that looks like a heading or code is not one
+    "<p># no heading</p>": "\\# no heading",
+    "<p>```</p>": "\\```",
+    "<p>~~~ python</p>": "\\~~~ python",
+    "<p>###### six</p>": "\\###### six",
+}
+UNSEEN = [
+    "<script>swordfish</script>",
+    "<style>p { swordfish }</style>",
+    "<template><p>swordfish</template>",
+    "<noscript>swordfish</noscript>",
+    "<svg><text>swordfish</text></svg>",
+    "<iframe>swordfish</iframe>",
+    "<select><option>swordfish</select>",
+    "<!-- swordfish -->",
+    "<p hidden>swordfish</p>",
+    "<div style='color: red; DISPLAY : none'><p>swordfish</p></div>",
+    "<script><p>swordfish",
+    "<img alt=swordfish><input value=swordfish>",
+]
+TITLES = {
+    "<title> The\n shop </title><h1>News</h1>": "The shop",
+    "<h1>News</h1><h1>More</h1>": "News",
+    "<title></title><p>x": "",
+    "<title>a &amp; b<b></title>": "a & b<b>",
+}
 
 
-@pytest.mark.parametrize(
-    "hidden",
-    [
-        "<script>swordfish</script>",
-        "<style>p { swordfish }</style>",
-        "<template><p>swordfish</template>",
-        "<noscript>swordfish</noscript>",
-        "<svg><text>swordfish</text></svg>",
-        "<iframe>swordfish</iframe>",
-        "<select><option>swordfish</select>",
-        "<!-- swordfish -->",
-        "<p hidden>swordfish</p>",
-        "<div style='color: red; DISPLAY : none'><p>swordfish</p></div>",
-        "<script><p>swordfish",
-        "<img alt=swordfish><input value=swordfish>",
-    ],
-)
-def test_what_a_person_does_not_see_is_left_out(hidden: str) -> None:
-    """Neither code nor what the page hides gets into a text that a model reads."""
-    assert "swordfish" not in text_of(f"<p>before</p>{hidden}").text
+def test_a_page_becomes_lines() -> None:
+    """Headings, paragraphs, lists, tables and code keep their lines; what is only looks, code or hidden does not."""
+    assert {html: text_of(html).text for html in LINES} == LINES
+
+    assert {hidden: text_of(f"<p>before</p>{hidden}").text for hidden in UNSEEN} == dict.fromkeys(UNSEEN, "before")
+
+    assert {html: text_of(html).title for html in TITLES} == TITLES
 
 
-@pytest.mark.parametrize(
-    ("html", "title"),
-    [
-        ("<title> The\n shop </title><h1>News</h1>", "The shop"),
-        ("<h1>News</h1><h1>More</h1>", "News"),
-        ("<title></title><p>x", ""),
-        ("<title>a &amp; b<b></title>", "a & b<b>"),
-    ],
-)
-def test_a_page_has_a_title(html: str, title: str) -> None:
-    """Its own, else its first heading."""
-    assert text_of(html).title == title
+ENCODED: list[tuple[bytes, str | None]] = [
+    ("Café €".encode(), None),
+    ("Café €".encode("utf-8-sig"), None),
+    ("Café €".encode("utf-16"), None),
+    (b"<meta charset=windows-1252>" + "Café €".encode("cp1252"), None),
+    (b"<meta http-equiv=x content='text/html; charset=iso-8859-1'>" + "Café €".encode("cp1252"), None),
+    (b"<meta charset=utf-16>" + "Café €".encode(), None),
+    ("Café €".encode("cp1252"), "ISO-8859-1"),
+    ("Café €".encode("cp1252"), "us-ascii"),
+    ("Café €".encode("iso8859-15"), "iso-8859-15"),
+    (b"<meta charset=koi8-r>" + "Café €".encode(), "utf-8"),
+    ("Café €".encode(), "punycode"),
+    ("Café €".encode(), "windows-125\u0663"),
+]
 
 
-@pytest.mark.parametrize("line", ["# no heading", "```", "~~~ python", "###### six"])
-def test_words_cannot_pass_for_marks(line: str) -> None:
-    """A line of text that looks like a heading or code is not one."""
-    assert text_of(f"<p>{line}</p>").text == "\\" + line
-
-
-@pytest.mark.parametrize(
-    ("content", "charset"),
-    [
-        ("Café €".encode(), None),
-        ("Café €".encode("utf-8-sig"), None),
-        ("Café €".encode("utf-16"), None),
-        (b"<meta charset=windows-1252>" + "Café €".encode("cp1252"), None),
-        (b"<meta http-equiv=x content='text/html; charset=iso-8859-1'>" + "Café €".encode("cp1252"), None),
-        (b"<meta charset=utf-16>" + "Café €".encode(), None),
-        ("Café €".encode("cp1252"), "ISO-8859-1"),
-        ("Café €".encode("cp1252"), "us-ascii"),
-        ("Café €".encode("iso8859-15"), "iso-8859-15"),
-        (b"<meta charset=koi8-r>" + "Café €".encode(), "utf-8"),
-        ("Café €".encode(), "punycode"),
-        ("Café €".encode(), "windows-125\u0663"),
-    ],
-)
-def test_bytes_are_read_in_their_encoding(content: bytes, charset: str | None) -> None:
+def test_bytes_are_read_in_their_encoding() -> None:
     """As browsers do: byte order mark, header, the page's own word, UTF-8; an unknown name is none."""
-    assert text_of(content, charset=charset).text == "Café €"
+    assert [text_of(content, charset=charset).text for content, charset in ENCODED] == ["Café €"] * len(ENCODED)
 
 
 @given(
     name=st.text(max_size=20) | st.sampled_from(["hex", "zlib", "idna", "raw_unicode_escape", "mbcs", "utf-7", "..."])
 )
 def test_every_name_of_an_encoding_leads_to_one(name: str) -> None:
-    """A header cannot make the reader fail."""
     assert codecs.lookup(encoding_of(b"", name)).name in text_encodings()
 
 
@@ -125,30 +109,18 @@ def test_anything_is_a_page(content: bytes | str) -> None:
 
 
 def test_a_text_ends_where_it_was_asked_to() -> None:
-    """The limit is of the text, and a text that is cut says so."""
+    """What is cut says so; each element takes time, also an empty or a hidden one."""
     page = text_of("<p>" + "x" * 100 + "</p>" * 3, max_text=10)
 
     assert (page.text, page.cut) == ("x" * 10, "its text is longer than 10 characters")
-
-
-def test_a_text_that_fits_exactly_is_not_cut() -> None:
-    """Nothing is missing, so nothing is said."""
     assert text_of("<p>" + "x" * 10, max_text=10) == ("", "x" * 10, "")
 
+    deep = text_of("<p>first</p>" + "<div>" * 20 * MAX_DEPTH + "deep")
+    elements = ("<br>", "<svg><g/></svg>", "<b hidden></b>")
+    long = [text_of("<p>first</p>" + one * (MAX_ELEMENTS + CHUNK) + "<p>last</p>") for one in elements]
 
-def test_a_deep_page_keeps_what_came_before() -> None:
-    """Of a page that nests without end, the beginning is read and the rest is said to be missing."""
-    page = text_of("<p>first</p>" + "<div>" * 20 * MAX_DEPTH + "deep")
-
-    assert (page.text, page.cut) == ("first", "its elements are nested too deep")
-
-
-@pytest.mark.parametrize("element", ["<br>", "<svg><g/></svg>", "<b hidden></b>"])
-def test_a_page_of_nothing_but_elements_is_read_up_to_a_limit(element: str) -> None:
-    """Each element takes time, also an empty or a hidden one, so their number is limited as the text is."""
-    page = text_of("<p>first</p>" + element * (MAX_ELEMENTS + CHUNK) + "<p>last</p>")
-
-    assert (page.text, page.cut) == ("first", f"it has more than {MAX_ELEMENTS:,} elements")
+    assert (deep.text, deep.cut) == ("first", "its elements are nested too deep")
+    assert [(page.text, page.cut) for page in long] == [("first", f"it has more than {MAX_ELEMENTS:,} elements")] * 3
 
 
 @pytest.mark.full

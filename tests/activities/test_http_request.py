@@ -39,65 +39,54 @@ def services(
     private: Sequence[str] = HERE,
     resolve: Resolve = resolve,
 ) -> Services:
-    """What a worker with these options may send to."""
     return Services.of(allowed, headers, environment or {}, Web(Reach.of(private), resolve))
 
 
 @asynccontextmanager
 async def sending(folder: Path, given: Services) -> AsyncIterator[Bench]:
-    """Calls of the tool by a worker with these services."""
     async with bench(folder, services=given) as calls:
         yield calls
 
 
 @pytest.fixture
 async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
-    """Calls by a worker that may send to this machine."""
     async with sending(tmp_path, services(*HERE)) as ready:
         yield ready
 
 
 @pytest.fixture
 def service() -> Iterator[Payments]:
-    """A payment service."""
     with payments() as running:
         yield running
 
 
 async def post(calls: Bench, url: str, **more: Any) -> StepReturn:
-    """Send one POST."""
     return await calls.call(http_request, **{"method": "POST", "url": url, **more})
 
 
 async def fault_of(calls: Bench, url: str, **more: Any) -> Fault:
-    """How a POST fails."""
     fault, _ = await calls.fails(http_request, **{"method": "POST", "url": url, **more})
     return fault
 
 
 async def answered(calls: Bench, *answers: bytes | None, **more: Any) -> Any:
-    """What comes of a POST that is answered so."""
     async with serving(*answers) as url:
         return (await post(calls, url, **more)).result
 
 
 async def refused(calls: Bench, *answers: bytes | None, **more: Any) -> Fault:
-    """The fault of a POST that is answered so."""
     async with serving(*answers) as url:
         return await fault_of(calls, url, **more)
 
 
 async def test_what_is_sent_is_what_was_given(calls: Bench, service: Payments) -> None:
-    """Body and key arrive, and the answer comes back as JSON."""
+    """Body and key arrive, and the answer comes back as JSON; one that was lost is asked for again."""
     back = await post(calls, service.url, run="r", body={"amount": "24.50", "note": "für A-17"})
     charge = {"id": 1, "key": "r/a", "amount": "24.50", "note": "für A-17"}
 
     assert service.charges == [charge]
     assert back.result == {"status": 200, "headers": {}, "body": json.dumps(charge), "cut": ""}
 
-
-async def test_the_key_is_the_same_over_attempts(calls: Bench, service: Payments) -> None:
-    """An answer that was lost is asked for again, and the second call is the first."""
     service.plan = ["503", "drop"]
     faults = [await fault_of(calls, service.url, run="r", attempt=attempt, body={}) for attempt in (1, 2)]
     await post(calls, service.url, run="r", attempt=3, body={})
@@ -109,29 +98,20 @@ async def test_the_key_is_the_same_over_attempts(calls: Bench, service: Payments
     assert [charge["key"] for charge in service.charges] == ["r/a"]
 
 
-@pytest.mark.parametrize("method", UNSAFE)
-async def test_each_method_that_changes_something_sends_the_key(calls: Bench, method: str) -> None:
-    """One header, whatever the method; a body is announced as JSON."""
-    async with streaming(lambda _head: whole(reply(200))) as server:
-        await calls.call(http_request, run="r", method=method, url=f"{server.url}/a?b=c", body={"a": 1})
-
-    head = server.requests[0].decode().lower()
-    assert head.startswith(f"{method.lower()} /a?b=c http/1.1\r\n")
-    assert "idempotency-key: r/a\r\n" in head and "content-type: application/json\r\n" in head
-
-
-async def test_a_get_sends_neither_key_nor_body(calls: Bench) -> None:
-    """It changes nothing."""
+async def test_each_method_that_changes_something_sends_the_key(calls: Bench) -> None:
+    """One header, whatever the method; a GET changes nothing, and has neither. JSON has more than one media type."""
     async with streaming(lambda _head: whole(reply(200, b"[1]", **JSON))) as server:
-        back = await calls.call(http_request, method="GET", url=server.url)
+        for method in UNSAFE:
+            await calls.call(http_request, run="r", method=method, url=f"{server.url}/a?b=c", body={"a": 1})
+        got = await calls.call(http_request, method="GET", url=server.url)
+    *heads, get = [head.decode().lower() for head in server.requests]
 
-    assert isinstance(back.result, dict) and back.result["body"] == [1]
-    head = server.requests[0].lower()
-    assert not [word for word in (b"idempotency-key", b"content-length", b"content-type") if word in head]
+    for method, head in zip(UNSAFE, heads, strict=True):
+        assert head.startswith(f"{method.lower()} /a?b=c http/1.1\r\n")
+        assert "idempotency-key: r/a\r\n" in head and "content-type: application/json\r\n" in head
+    assert isinstance(got.result, dict) and got.result["body"] == [1]
+    assert not [word for word in ("idempotency-key", "content-length", "content-type") if word in get]
 
-
-async def test_headers_arrive(calls: Bench) -> None:
-    """Those of the plan, by the side of ours; JSON has more than one media type."""
     given: JsonValue = {"If-Match": '"v1"', "Content-Type": "application/merge-patch+json"}
     async with streaming(lambda _head: whole(reply(200))) as server:
         await calls.call(http_request, method="PATCH", url=server.url, headers=given, body={})
@@ -141,108 +121,81 @@ async def test_headers_arrive(calls: Bench) -> None:
     assert head.lower().count("content-type") == 1
 
 
+SECRET, OURS = "may carry a secret, which no plan may hold", "is not yours to write: leave it out"
 FORBIDDEN_HEADERS = {
-    "authorization": "may carry a secret, which no plan may hold",
-    "Cookie": "may carry a secret, which no plan may hold",
-    "Proxy-Authorization": "may carry a secret, which no plan may hold",
-    "X-Api-Key": "may carry a secret, which no plan may hold",
-    "X-Auth-Token": "may carry a secret, which no plan may hold",
-    "host": "is not yours to write: leave it out",
-    "Connection": "is not yours to write: leave it out",
-    "Transfer-Encoding": "is not yours to write: leave it out",
-    "Content-Length": "is not yours to write: leave it out",
-    "Idempotency-Key": "is not yours to write: leave it out",
+    "authorization": SECRET,
+    "Cookie": SECRET,
+    "Proxy-Authorization": SECRET,
+    "X-Api-Key": SECRET,
+    "X-Auth-Token": SECRET,
+    "host": OURS,
+    "Connection": OURS,
+    "Transfer-Encoding": OURS,
+    "Content-Length": OURS,
+    "Idempotency-Key": OURS,
 }
+SPLITTING: list[dict[str, str]] = [
+    {"x": "a\r\nidempotency-key: b"},
+    {"x": "a\nb"},
+    {"x": "a\rb"},
+    {"x": "a\x00b"},
+    {"x\r\ny": "a"},
+    {"x y": "a"},
+    {"": "a"},
+    {"x": "a\n"},
+    {"x:": "a"},
+    {"x": "ü"},
+]
+NO_REQUESTS: list[dict[str, Any]] = [
+    {"method": "TRACE"},
+    {"method": "post"},
+    {"method": "GET", "body": {}},
+    {"headers": {"content-type": "text/plain"}},
+    {"url": "file:///etc/passwd"},
+    {"url": "http://127.0.0.1:99999/"},
+    {"url": "no address"},
+    {"url": "http://me:secret@127.0.0.1/"},
+    {"url": "http://127.0.0.1/\r\nx: y"},
+]
 
 
-@pytest.mark.parametrize(("name", "words"), FORBIDDEN_HEADERS.items())
-async def test_a_header_that_no_plan_may_write_is_refused(calls: Bench, name: str, words: str) -> None:
-    """Nothing is sent; the value, which may be a secret, is not repeated."""
+async def test_what_is_no_request_or_holds_what_no_plan_may_write_is_refused(calls: Bench) -> None:
+    """Nothing is sent: neither a header that could become two, nor one that may hold a secret."""
+    wrong: list[tuple[dict[str, Any], str]] = [
+        *(({"headers": {name: "hunter2"}}, words) for name, words in FORBIDDEN_HEADERS.items()),
+        *(({"headers": headers}, "") for headers in SPLITTING),
+        *((more, "") for more in NO_REQUESTS),
+    ]
     async with streaming(lambda _head: whole(reply(200))) as server:
-        fault = await fault_of(calls, server.url, headers={name: "hunter2"})
+        for more, words in wrong:
+            fault = await fault_of(calls, **{"url": server.url, **more})
 
-    assert (fault.code, fault.applied, server.requests) == (Code.INVALID_INPUT, Applied.NONE, [])
-    assert words in fault.reason and "hunter2" not in fault.model_dump_json()
+            assert (fault.code, fault.applied) == (Code.INVALID_INPUT, Applied.NONE), more
+            assert words in fault.reason and "hunter2" not in fault.model_dump_json()
 
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"x": "a\r\nidempotency-key: b"},
-        {"x": "a\nb"},
-        {"x": "a\rb"},
-        {"x": "a\x00b"},
-        {"x\r\ny": "a"},
-        {"x y": "a"},
-        {"": "a"},
-        {"x": "a\n"},
-        {"x:": "a"},
-        {"x": "ü"},
-    ],
-)
-async def test_a_header_cannot_become_two(calls: Bench, headers: dict[str, JsonValue]) -> None:
-    """Ends of lines and everything else that could begin another header are refused before anything is sent."""
-    async with streaming(lambda _head: whole(reply(200))) as server:
-        fault = await fault_of(calls, server.url, headers=headers)
-
-    assert (fault.code, server.requests) == (Code.INVALID_INPUT, [])
+    assert server.requests == []
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"method": "TRACE"},
-        {"method": "post"},
-        {"method": "GET", "body": {}},
-        {"headers": {"content-type": "text/plain"}},
-        {"url": "file:///etc/passwd"},
-        {"url": "http://127.0.0.1:99999/"},
-        {"url": "no address"},
-        {"url": "http://me:secret@127.0.0.1/"},
-        {"url": "http://127.0.0.1/\r\nx: y"},
-    ],
-    ids=str,
-)
-async def test_what_is_no_request_is_refused(calls: Bench, more: dict[str, Any]) -> None:
-    """The planner learns that its arguments are wrong, and that nothing happened."""
-    fault = await fault_of(calls, **{"url": f"http://127.0.0.1:{free_port()}/", **more})
-
-    assert (fault.code, fault.applied) == (Code.INVALID_INPUT, Applied.NONE)
+FORBIDDEN_HOSTS: list[tuple[tuple[str, ...], str]] = [
+    (("api.example",), "http://other.example/"),
+    ((), "http://127.0.0.1/"),
+    (("api.example",), "http://www.api.example/"),
+    (("api.example",), "http://api.example.other.example/"),
+    (("api.example:8443",), "http://api.example/"),
+    (("127.0.0.1",), "http://2130706433/"),  # the same address, spelt otherwise
+]
 
 
-FORBIDDEN_HOSTS = {
-    "another host": (("api.example",), "http://other.example/"),
-    "none at all": ((), "http://127.0.0.1/"),
-    "below it": (("api.example",), "http://www.api.example/"),
-    "around it": (("api.example",), "http://api.example.other.example/"),
-    "another port": (("api.example:8443",), "http://api.example/"),
-    "an address spelt otherwise": (("127.0.0.1",), "http://2130706433/"),
-}
+async def test_a_host_that_nobody_named_is_for_a_person(tmp_path: Path) -> None:
+    """By default nothing may be sent anywhere; nobody's DNS opens this network."""
+    for number, (allowed, url) in enumerate(FORBIDDEN_HOSTS):
+        (folder := tmp_path / f"{number}").mkdir()
+        async with sending(folder, services(*allowed, resolve=stands_for("127.0.0.1"))) as calls:
+            fault = await fault_of(calls, url)
 
+        assert (fault.code, fault.applied) == (Code.FORBIDDEN, Applied.NONE)
+        assert "start it with --allow-request" in fault.reason
 
-@pytest.mark.parametrize(("allowed", "url"), FORBIDDEN_HOSTS.values(), ids=FORBIDDEN_HOSTS)
-async def test_a_host_that_nobody_named_is_for_a_person(tmp_path: Path, allowed: tuple[str, ...], url: str) -> None:
-    """By default nothing may be sent anywhere; the sentence says what would allow it."""
-    async with sending(tmp_path, services(*allowed, resolve=stands_for("127.0.0.1"))) as calls:
-        fault = await fault_of(calls, url)
-
-    assert (fault.code, fault.applied) == (Code.FORBIDDEN, Applied.NONE)
-    assert "start it with --allow-request" in fault.reason
-
-
-@pytest.mark.parametrize("allowed", ["site.example", "Site.Example.", "site.example:{port}"])
-async def test_a_host_that_was_named_is_reached(tmp_path: Path, allowed: str) -> None:
-    """With or without its port, in any spelling of its letters."""
-    async with streaming(lambda _head: whole(reply(201))) as server:
-        given = services(allowed.format(port=server.port), resolve=offline)
-        async with sending(tmp_path, given) as calls:
-            back = await post(calls, f"http://site.example:{server.port}/")
-
-    assert isinstance(back.result, dict) and back.result["status"] == 201
-
-
-async def test_a_name_that_leads_inside_is_refused(tmp_path: Path) -> None:
-    """A host that was named is still checked where it leads, as a page is: nobody's DNS opens this network."""
     given = services("api.example", private=(), resolve=stands_for("10.0.0.1"))
     async with sending(tmp_path, given) as calls:
         fault = await fault_of(calls, "https://api.example/")
@@ -251,11 +204,13 @@ async def test_a_name_that_leads_inside_is_refused(tmp_path: Path) -> None:
     assert "--allow-host" in fault.reason
 
 
-async def test_nobody_there_means_that_nothing_happened(calls: Bench) -> None:
-    """A connection that was refused proves it, so that the call may simply be repeated."""
-    fault = await fault_of(calls, f"http://127.0.0.1:{free_port()}/")
-
-    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)
+async def test_a_host_that_was_named_is_reached() -> None:
+    """With or without its port, in any spelling of its letters."""
+    async with streaming(lambda _head: whole(reply(201))) as server:
+        args = HttpRequest(method="POST", url=f"http://site.example:{server.port}/")
+        for allowed in ("site.example", "Site.Example.", f"site.example:{server.port}"):
+            back = await http_request(args, Key("r/a"), services(allowed, resolve=offline))
+            assert back.status == 201
 
 
 REFUSALS = [status for status in range(400, 500) if status not in (408, 499)]
@@ -274,30 +229,83 @@ async def test_every_refusal_means_what_the_table_says(calls: Bench, statuses: S
     assert {fault.applied for fault in faults.values()} == {Applied.NONE}
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        (499, Code.UNREACHABLE),  # of a gateway: its client went away, and the service may go on
-        (500, Code.SERVER_ERROR),
-        (501, Code.MALFORMED_SCHEMA),
-        (503, Code.SERVER_ERROR),
-        (599, Code.SERVER_ERROR),
-        (302, Code.UNEXPECTED_RESULT),
-        (304, Code.UNEXPECTED_RESULT),
-    ],
-)
-async def test_another_answer_leaves_open_what_happened(calls: Bench, status: int, code: Code) -> None:
-    """The service took the request, and did not say that it refused it."""
-    fault = await refused(calls, reply(status, location="/there"))
-
-    assert (fault.code, fault.applied) == (code, Applied.UNKNOWN)
+OPEN = {
+    499: Code.UNREACHABLE,  # of a gateway: its client went away, and the service may go on
+    500: Code.SERVER_ERROR,
+    501: Code.MALFORMED_SCHEMA,
+    503: Code.SERVER_ERROR,
+    599: Code.SERVER_ERROR,
+    302: Code.UNEXPECTED_RESULT,
+    304: Code.UNEXPECTED_RESULT,
+}
 
 
-async def test_a_refusal_says_what_would_be_possible(calls: Bench) -> None:
-    """Its JSON is what the replan sees."""
-    fault = await refused(calls, reply(409, b'{"free": ["14:30"]}', **JSON))
+async def test_another_answer_leaves_open_what_happened(calls: Bench) -> None:
+    """The service took the request, and did not say that it refused it; only a refused connection proves something."""
+    faults = {status: await refused(calls, reply(status, location="/there", retry_after="7")) for status in OPEN}
 
-    assert (fault.code, fault.observed) == (Code.CONFLICT, {"free": ["14:30"]})
+    assert {status: fault.code for status, fault in faults.items()} == OPEN
+    assert {fault.applied for fault in faults.values()} == {Applied.UNKNOWN}
+    assert faults[503].retry_after == 7
+
+    fault = await fault_of(calls, f"http://127.0.0.1:{free_port()}/")
+
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)
+
+    async with serving(SILENCE) as url:
+        fault, _ = await calls.fails(HASTY, method="POST", url=url)
+
+    assert (fault.code, fault.applied) == (Code.TIMEOUT, Applied.UNKNOWN)
+
+
+async def test_an_effect_is_not_sent_on(calls: Bench) -> None:
+    """The planner learns where the thing is now; 303 says that it was done (RFC 9110, section 15.4.4)."""
+    for status in (301, 307, 308):
+        fault = await refused(calls, reply(status, location="/there"))
+        assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, Applied.NONE)
+        assert isinstance(fault.observed, dict) and str(fault.observed["location"]).endswith("/there")
+    taken = await refused(calls, reply(409, b'{"free": ["14:30"]}', **JSON))
+    done = await answered(calls, reply(303, location="/orders/7"))
+    assert (taken.code, taken.observed) == (Code.CONFLICT, {"free": ["14:30"]})
+    assert (done["status"], done["headers"]["location"]) == (303, "/orders/7")
+
+
+ANSWERS: list[tuple[bytes, dict[str, str], JsonValue]] = [
+    (b"", {}, None),
+    (b'{"id": 7}', JSON, {"id": 7}),
+    (b"null", JSON, None),
+    (b'{"id": 7}', {"content_type": "application/problem+json; charset=utf-8"}, {"id": 7}),
+    (b"done", {"content_type": "text/plain"}, "done"),
+    (b'{"id": 7', JSON, '{"id": 7'),
+    (b"NaN", JSON, "NaN"),
+    (b'"\\ud800"', JSON, '"\\ud800"'),
+    (b"[" * 100 + b"]" * 100, JSON, "[" * 100 + "]" * 100),
+    (b"[" * 9000, JSON, "[" * 9000),
+    (b"9" * 6000, JSON, "9" * 6000),
+    (b"\xff\xfe\x00garbage\x1b[31m", JSON, None),
+    (b"caf\xe9", {"content_type": "text/plain; charset=latin-1"}, "café"),
+    (b"caf\xe9", {"content_type": "text/plain; charset=no-such"}, "caf\ufffd"),
+    (b"no gzip", {**JSON, "content_encoding": "gzip"}, None),
+]
+
+
+async def test_whatever_is_answered_is_a_result(calls: Bench) -> None:
+    """The effect happened: JSON as JSON, what is none as text, and no more is read than is wanted."""
+    for body, headers, read in ANSWERS:
+        result = await answered(calls, reply(200, body, **headers))
+
+        assert result["status"] == 200
+        assert read is None or result["body"] == read
+
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n"
+    endless = b"HTTP/1.1 100 Continue\r\nx: " + b"y" * 60_000 + b"\r\n\r\n"
+    async with streaming(lambda _head: endlessly(head, b"x" * 60_000)) as server:
+        back = await post(calls, server.url)
+    async with streaming(lambda _head: endlessly(b"", endless)) as server:
+        fault = await fault_of(calls, server.url)
+
+    assert isinstance(back.result, dict) and back.result["cut"] == f"cut after {MAX_READ:,} bytes"
+    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.UNKNOWN)
 
 
 async def test_one_service_that_is_down_does_not_stop_requests_to_another(calls: Bench) -> None:
@@ -311,107 +319,26 @@ async def test_one_service_that_is_down_does_not_stop_requests_to_another(calls:
     assert isinstance(done.result, dict) and done.result["status"] == 200
 
 
-async def test_a_busy_service_says_when(calls: Bench) -> None:
-    """Retry-After is honoured."""
-    fault = await refused(calls, reply(503, retry_after="7"))
-
-    assert fault.retry_after == 7
-
-
-@pytest.mark.parametrize("status", [301, 307, 308])
-async def test_an_effect_is_not_sent_on(calls: Bench, status: int) -> None:
-    """The service did nothing; the planner learns where the thing is now."""
-    fault = await refused(calls, reply(status, location="/there"))
-
-    assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, Applied.NONE)
-    assert isinstance(fault.observed, dict) and str(fault.observed["location"]).endswith("/there")
+HUGE = [
+    json.dumps(["x" * MAX_JSON]).encode(),
+    json.dumps(["\U0001f388" * MAX_JSON], ensure_ascii=False).encode(),
+    b'"' * MAX_READ * 4,
+    b"\\" * MAX_READ,
+    b"[" + b"1," * MAX_READ,
+]
 
 
-async def test_see_other_is_a_result(calls: Bench) -> None:
-    """303 says that it was done and where to read what came of it (RFC 9110, section 15.4.4)."""
-    result = await answered(calls, reply(303, location="/orders/7"))
-
-    assert (result["status"], result["headers"]["location"]) == (303, "/orders/7")
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "read"),
-    [
-        (b"", {}, None),
-        (b'{"id": 7}', JSON, {"id": 7}),
-        (b"null", JSON, None),
-        (b'{"id": 7}', {"content_type": "application/problem+json; charset=utf-8"}, {"id": 7}),
-        (b"done", {"content_type": "text/plain"}, "done"),
-        (b'{"id": 7', JSON, '{"id": 7'),
-        (b"NaN", JSON, "NaN"),
-        (b'"\\ud800"', JSON, '"\\ud800"'),
-        (b"[" * 100 + b"]" * 100, JSON, "[" * 100 + "]" * 100),
-        (b"[" * 9000, JSON, "[" * 9000),
-        (b"9" * 6000, JSON, "9" * 6000),
-        (b"\xff\xfe\x00garbage\x1b[31m", JSON, None),
-        (b"caf\xe9", {"content_type": "text/plain; charset=latin-1"}, "café"),
-        (b"caf\xe9", {"content_type": "text/plain; charset=no-such"}, "caf\ufffd"),
-        (b"no gzip", {**JSON, "content_encoding": "gzip"}, None),
-    ],
-    ids=lambda value: str(value)[:24],
-)
-async def test_whatever_is_answered_is_a_result(
-    calls: Bench, body: bytes, headers: dict[str, str], read: JsonValue
-) -> None:
-    """The effect happened: JSON as JSON, and what is none as text."""
-    result = await answered(calls, reply(200, body, **headers))
-
-    assert result["status"] == 200
-    assert read is None or result["body"] == read
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        json.dumps(["x" * MAX_JSON]).encode(),
-        json.dumps(["\U0001f388" * MAX_JSON], ensure_ascii=False).encode(),
-        b'"' * MAX_READ * 4,
-        b"\\" * MAX_READ,
-        b"[" + b"1," * MAX_READ,
-    ],
-    ids=lambda value: str(value)[:12],
-)
 @pytest.mark.parametrize("media", ["application/json", pytest.param("text/plain", marks=pytest.mark.full)])
-async def test_a_huge_answer_is_cut(calls: Bench, media: str, body: bytes) -> None:
+async def test_a_huge_answer_is_cut(calls: Bench, media: str) -> None:
     """It fits into what an effect may return, and says that it is not all."""
-    result = await answered(calls, reply(200, body, content_type=media, etag="e" * 9000))
+    for body in HUGE:
+        result = await answered(calls, reply(200, body, content_type=media, etag="e" * 9000))
 
-    assert len(result["body"]) == MAX_TEXT and result["cut"].startswith("cut after")
-    assert len(result["headers"]["etag"]) == 300
-
-
-async def test_an_answer_without_end_is_cut(calls: Bench) -> None:
-    """No more is read than is wanted."""
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n"
-    async with streaming(lambda _head: endlessly(head, b"x" * 60_000)) as server:
-        back = await post(calls, server.url)
-
-    assert isinstance(back.result, dict) and back.result["cut"] == f"cut after {MAX_READ:,} bytes"
-
-
-async def test_a_service_that_never_answers_leaves_the_effect_open(calls: Bench) -> None:
-    """It went on sending, and nobody can say what it did with the request."""
-    endless = b"HTTP/1.1 100 Continue\r\nx: " + b"y" * 60_000 + b"\r\n\r\n"
-    async with streaming(lambda _head: endlessly(b"", endless)) as server:
-        fault = await fault_of(calls, server.url)
-
-    assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.UNKNOWN)
+        assert len(result["body"]) == MAX_TEXT and result["cut"].startswith("cut after")
+        assert len(result["headers"]["etag"]) == 300
 
 
 HASTY = Tool(http_request.function, http_request.effect, ToolOptions(timeout=0.5))
-
-
-async def test_a_slow_answer_ends_with_the_attempt(calls: Bench) -> None:
-    """The request was sent, so that nobody knows what became of it."""
-    async with serving(SILENCE) as url:
-        fault, _ = await calls.fails(HASTY, method="POST", url=url)
-
-    assert (fault.code, fault.applied) == (Code.TIMEOUT, Applied.UNKNOWN)
 
 
 async def test_nothing_is_sent_after_the_deadline() -> None:
@@ -444,21 +371,20 @@ async def test_an_answer_that_takes_its_time_is_waited_for(tmp_path: Path) -> No
     assert [back.result["status"] for back in (posted, got) if isinstance(back.result, dict)] == [200, 200]
 
 
-@pytest.mark.parametrize("answer", [reply(503), reply(429), reply(302), reply(599), b"garbage\r\n\r\n", b""])
-async def test_a_get_never_leaves_an_effect_open(calls: Bench, answer: bytes) -> None:
-    """Whatever goes wrong with it, nothing happened."""
-    async with serving(answer) as url:
-        fault, _ = await calls.fails(http_request, method="GET", url=url)
-
-    assert fault.applied is Applied.NONE
-
-
 async def test_a_get_follows_redirects(calls: Bench) -> None:
-    """As often as a page does."""
+    """As often as a page does; whatever goes wrong with it, nothing happened."""
     async with serving(reply(302, location="/there"), reply(200, b"[1]", **JSON)) as url:
         back = await calls.call(http_request, method="GET", url=url)
+    async with serving(reply(302, location="/again")) as url:
+        fault, _ = await calls.fails(http_request, method="GET", url=url)
 
     assert isinstance(back.result, dict) and back.result["body"] == [1]
+    assert fault.code is Code.UNEXPECTED_RESULT and "more than 5 times" in fault.reason
+
+    for answer in (reply(503), reply(429), reply(302), reply(599), b"garbage\r\n\r\n", b""):
+        async with serving(answer) as url:
+            fault, _ = await calls.fails(http_request, method="GET", url=url)
+        assert fault.applied is Applied.NONE, answer
 
 
 async def test_a_get_follows_no_redirect_to_a_host_that_nobody_named(tmp_path: Path) -> None:
@@ -472,46 +398,25 @@ async def test_a_get_follows_no_redirect_to_a_host_that_nobody_named(tmp_path: P
     assert "redirects to a host that this worker may not send to" in fault.reason
 
 
-async def test_a_get_ends_after_some_redirects(calls: Bench) -> None:
-    """A circle is no answer."""
-    async with serving(reply(302, location="/again")) as url:
-        fault, _ = await calls.fails(http_request, method="GET", url=url)
-
-    assert fault.code is Code.UNEXPECTED_RESULT and "more than 5 times" in fault.reason
+TOLD: dict[str, Any] = {"environment": {"SHOP": "Bearer hunter2"}, "resolve": offline}
 
 
-async def test_a_header_of_the_worker_is_sent_to_its_host(tmp_path: Path) -> None:
+async def test_a_header_of_the_worker_is_sent_to_its_host_alone(tmp_path: Path) -> None:
     """The value comes from the environment: no argument, no result and no history has it."""
-    option, environment = "127.0.0.1=Authorization:SHOP", {"SHOP": "Bearer hunter2"}
-    given = services(*HERE, headers=[option], environment=environment)
-    async with sending(tmp_path, given) as calls, streaming(lambda _head: whole(reply(200))) as server:
-        back = await post(calls, server.url)
+    given = services("127.0.0.1", "site.example", headers=["127.0.0.1=Authorization:SHOP"], **TOLD)
+    async with streaming(lambda _head: whole(reply(200, b"[]", **JSON))) as other:
+        redirect = reply(302, location=f"http://site.example:{other.port}/")
+        async with sending(tmp_path, given) as calls, streaming(lambda _head: whole(redirect)) as server:
+            back = await calls.call(http_request, method="GET", url=server.url, headers={"X-Note": "mine"})
 
     assert b"authorization: Bearer hunter2\r\n" in server.requests[0]
     assert "hunter2" not in repr(back) + repr(given)
-
-
-async def test_a_header_of_one_host_is_not_sent_to_another(tmp_path: Path) -> None:
-    """Not even when the host sends us there."""
-    given = services(
-        *("127.0.0.1", "site.example"),
-        headers=["127.0.0.1=Authorization:SHOP"],
-        environment={"SHOP": "Bearer hunter2"},
-        resolve=offline,
-    )
-    async with streaming(lambda _head: whole(reply(200, b"[]", **JSON))) as other:
-        redirect = reply(302, location=f"http://site.example:{other.port}/")
-        async with sending(tmp_path, given) as calls, serving(redirect) as url:
-            await calls.call(http_request, method="GET", url=url, headers={"X-Note": "mine"})
-
     assert len(other.requests) == 1 and b"hunter2" not in other.requests[0] and b"mine" not in other.requests[0]
 
 
 async def test_a_header_of_the_worker_needs_https(tmp_path: Path) -> None:
     """A plan that writes http:// does not spell the secret out to the network."""
-    given = services(
-        "site.example", headers=["site.example=Authorization:SHOP"], environment={"SHOP": "x"}, resolve=offline
-    )
+    given = services("site.example", headers=["site.example=Authorization:SHOP"], **TOLD)
     async with sending(tmp_path, given) as calls, streaming(lambda _head: whole(reply(200))) as server:
         fault = await fault_of(calls, f"http://site.example:{server.port}/")
 

@@ -1,13 +1,11 @@
 """What a worker says of itself: its places and what is wrong with them, its keys by name, no secret."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.testing import ActivityEnvironment
 
@@ -19,9 +17,9 @@ from activities.providers.messages import AssistantTurn, StopReason, Usage, User
 from activities.storage.store import open_store, spoken, sqlite_url
 from activities.storage.vault import Vault
 from activities.toolbox import builtin
+from activities.toolbox.declare.kind import Kind
 from activities.toolbox.registry import Registry
 from examples import desk
-from replan import tool
 from workflows.inquiries import (
     AppliedEffect,
     EffectsInquiry,
@@ -42,14 +40,11 @@ from workflows.plans.proposal import Answer, Proposed
 KEYS = {"ANTHROPIC_API_KEY": True, "OPENAI_API_KEY": False}
 
 
-@asynccontextmanager
-async def store(folder: Path) -> AsyncIterator[AsyncEngine]:
-    """An embedded store in a folder."""
-    engine = await open_store(sqlite_url(folder))
-    try:
-        yield engine
-    finally:
-        await engine.dispose()
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
+    opened = await open_store(sqlite_url(tmp_path))
+    yield opened
+    await opened.dispose()
 
 
 async def said(engine: AsyncEngine, **folders: Path | None) -> WorkerCard:
@@ -57,154 +52,95 @@ async def said(engine: AsyncEngine, **folders: Path | None) -> WorkerCard:
     return await ActivityEnvironment().run(Host(engine, folders, KEYS, "1.2.3").card)
 
 
-async def place(name: str, engine: AsyncEngine, **folders: Path | None) -> Place:
-    """What it says of one place."""
-    return next(one for one in (await said(engine, **folders)).places if one.name == name)
-
-
-async def test_a_worker_names_its_version_and_its_keys(tmp_path: Path) -> None:
-    """Of keys it says whether it has them."""
-    async with store(tmp_path) as engine:
-        card = await said(engine)
+async def test_places_that_can_be_used_have_no_problem(tmp_path: Path, engine: AsyncEngine) -> None:
+    """Each by its full path, of keys whether it has them; a folder or a store that went away is noticed."""
+    card = await said(engine, state=tmp_path, documents=tmp_path, workspace=None)
+    (tmp_path / "file").touch()
+    folders = {"state": tmp_path / "gone", "documents": tmp_path / "gone", "workspace": tmp_path / "file"}
+    (tmp_path / "store.db").unlink()
+    seen, *others = (await said(engine, **folders)).places
 
     assert (card.version, card.keys) == ("1.2.3", KEYS)
-
-
-async def test_places_that_can_be_used_have_no_problem(tmp_path: Path) -> None:
-    """Each by its full path; one that the worker does not have by its name alone."""
-    async with store(tmp_path) as engine:
-        card = await said(engine, state=tmp_path, documents=tmp_path, workspace=None)
-
     assert [one.problem for one in card.places] == [None] * 4
     assert [one.where for one in card.places[1:]] == [str(tmp_path), str(tmp_path), None]
-
-
-@pytest.mark.parametrize("name", ["state", "documents", "workspace"])
-async def test_a_folder_that_went_away_is_noticed(tmp_path: Path, name: str) -> None:
-    """It was there when the worker started."""
-    async with store(tmp_path) as engine:
-        seen = await place(name, engine, **{name: tmp_path / "gone"})
-
-    assert seen == Place(name=name, where=str(tmp_path / "gone"), problem="it is not there any more")
-
-
-async def test_a_file_in_the_place_of_a_folder_is_noticed(tmp_path: Path) -> None:
-    """A name that is there is no folder yet."""
-    (tmp_path / "file").touch()
-    async with store(tmp_path) as engine:
-        seen = await place("documents", engine, documents=tmp_path / "file")
-
-    assert seen.problem == "it is not there any more"
-
-
-async def test_a_store_whose_file_was_deleted_is_noticed(tmp_path: Path) -> None:
-    """Whoever has it open could go on reading and writing what nobody will find again."""
-    async with store(tmp_path) as engine:
-        (tmp_path / "store.db").unlink()
-        seen = await place("store", engine)
-
-    assert seen.problem is not None
-
-
-async def test_a_store_without_its_tables_is_noticed(tmp_path: Path) -> None:
-    """An empty database answers, and is of no use."""
-    assert desk.TOOLS  # whose tables are the store's
-    (tmp_path / "store.db").touch()
-    engine = create_async_engine(sqlite_url(tmp_path))
-    seen = await place("store", engine)
-    await engine.dispose()
-
-    assert seen.problem is not None and seen.problem.startswith("it lacks the tables ")
-
-
-async def test_a_store_that_is_no_database_is_noticed(tmp_path: Path) -> None:
-    """In words of ours, and none of the driver's."""
-    (tmp_path / "store.db").write_text("no database" * 100)
-    engine = create_async_engine(sqlite_url(tmp_path))
-    seen = await place("store", engine)
-    await engine.dispose()
-
-    assert seen.problem == "The database is damaged, or is none: restore it from a backup"
+    assert (seen.name, seen.problem is None) == ("store", False)
+    assert others == [
+        Place(name=name, where=str(folder), problem="it is not there any more") for name, folder in folders.items()
+    ]
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("content", "problem"),
     [
-        ("postgresql+asyncpg://me:sk-secret@localhost:1/db", "postgresql+asyncpg://me:***@localhost:1/db"),
-        ("postgresql+asyncpg://localhost:1/db?user=me&password=sk-secret", "postgresql+asyncpg://localhost:1/db"),
-        ("postgresql+asyncpg://me:sk%2Dsecret@localhost:1/db", "postgresql+asyncpg://me:***@localhost:1/db"),
-        ("postgresql+asyncpg://me:sk-secret@localhost:port/db", "whose URL cannot be read"),
+        ("", "it lacks the tables "),  # an empty database answers, and is of no use
+        ("no database" * 100, "The database is damaged, or is none: restore it from a backup"),
     ],
 )
-def test_a_store_is_named_without_its_password(url: str, shown: str) -> None:
-    """Neither from the URL's user part nor from its query."""
-    assert spoken(url) == shown
+async def test_a_store_that_is_of_no_use_is_noticed(tmp_path: Path, content: str, problem: str) -> None:
+    assert desk.TOOLS  # whose tables are the store's
+    (tmp_path / "store.db").write_text(content)
+    engine = create_async_engine(sqlite_url(tmp_path))
+    seen, *_ = (await said(engine)).places
+    await engine.dispose()
+
+    assert seen.problem is not None and seen.problem.startswith(problem)
+
+
+URLS = {
+    "postgresql+asyncpg://me:sk-secret@localhost:1/db": "postgresql+asyncpg://me:***@localhost:1/db",
+    "postgresql+asyncpg://localhost:1/db?user=me&password=sk-secret": "postgresql+asyncpg://localhost:1/db",
+    "postgresql+asyncpg://me:sk%2Dsecret@localhost:1/db": "postgresql+asyncpg://me:***@localhost:1/db",
+    "postgresql+asyncpg://me:sk-secret@localhost:port/db": "whose URL cannot be read",
+}
 
 
 async def test_a_password_never_leaves_the_worker(tmp_path: Path) -> None:
-    """SQLite ignores what it does not know in a query; the answer has nothing of it."""
+    """Neither of the URL's user part nor of its query. SQLite ignores what it does not know there."""
     engine = create_async_engine(f"sqlite+aiosqlite:///file:{tmp_path}/store.db?uri=true&password=sk-secret")
     card = await said(engine)
     await engine.dispose()
 
+    assert {url: spoken(url) for url in URLS} == URLS
     assert str(card.places[0].where).endswith("/store.db")
     assert "sk-secret" not in card.model_dump_json()
 
 
-async def asked(question: Inquiry[F], folder: Path) -> F:
-    """The answer of a worker with the built-in tools."""
-    async with store(folder) as engine:
-        inspecting = Inspector(
-            Registry(builtin.TOOLS), "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine]
-        )
-        return await answer(inspecting, question)
+def inspector(engine: AsyncEngine, tools: Mapping[str, Kind], *ledgers: AsyncEngine, **more: Any) -> Inspector:
+    """What answers the questions to a worker with these tools and ledgers."""
+    return Inspector(tools, "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), ledgers, **more)
 
 
 async def answer(inspecting: Inspector, question: Inquiry[F]) -> F:
-    """What the activity returns."""
     found: Any = await ActivityEnvironment().run(inspecting.inspect, InquiryInput.model_validate(question))
     assert type(found) is question.findings
     narrowed: F = found
     return narrowed
 
 
-async def test_a_question_about_the_worker_is_answered_with_its_tools(tmp_path: Path) -> None:
-    """One question is enough for everything."""
-    found = await asked(WorkerInquiry(), tmp_path)
+async def test_a_question_about_the_worker_is_answered_with_its_tools(engine: AsyncEngine) -> None:
+    """One question is enough for everything; one about tools looks at nothing else, and names what is not offered."""
+    registry = Registry([builtin.TOOLS[0]], builtin=builtin.TOOLS[1:])
+    inspecting = inspector(engine, registry, own=registry.own, left_out=["judge"])
+    everything = await answer(inspecting, WorkerInquiry())
+    tools = await answer(inspecting, ToolsInquiry())
+    search = await answer(inspecting, ToolsInquiry(kind="search"))
+    told = await answer(inspecting, TranscriptInquiry(run="run"))
 
-    assert found.worker is not None and len(found.tools) == len(builtin.TOOLS)
-
-
-async def test_a_question_about_tools_looks_at_nothing_else(tmp_path: Path) -> None:
-    """It tells nothing of the worker itself."""
-    assert "worker" not in (await asked(ToolsInquiry(), tmp_path)).model_dump()
-
-
-async def test_what_is_not_offered_is_named(tmp_path: Path) -> None:
-    """An author who looks for a kind of his file finds out why it is not there."""
-    async with store(tmp_path) as engine:
-        host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
-        inspecting = Inspector(Registry(builtin.TOOLS), "offline", host, vault, [], left_out=["judge"])
-        found = await answer(inspecting, ToolsInquiry())
-
-    assert found.left_out == ("judge",)
+    assert everything.worker is not None and len(everything.tools) == len(builtin.TOOLS)
+    assert "worker" not in tools.model_dump() and tools.left_out == ("judge",)
+    assert [card.spec.kind for card in tools.tools if card.is_own] == [builtin.TOOLS[0].__name__]
+    assert [card.spec.kind for card in search.tools] == ["search"]
+    assert (told.transcript, told.more) == ((), False)
 
 
-async def test_the_users_own_tools_are_marked(tmp_path: Path) -> None:
-    """`doctor` warns only about what its reader can change."""
-    async with store(tmp_path) as engine:
-        registry = Registry([builtin.TOOLS[0]], builtin=builtin.TOOLS[1:])
-        host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
-        found = await answer(Inspector(registry, "offline", host, vault, [], own=registry.own), ToolsInquiry())
+async def apply(engine: AsyncEngine, key: str, kind: str) -> None:
+    """Write the row of an effect that did nothing."""
 
-    assert [card.spec.kind for card in found.tools if card.is_own] == [builtin.TOOLS[0].__name__]
+    async def nothing() -> None:
+        pass
 
-
-async def test_one_tool_may_be_asked_for(tmp_path: Path) -> None:
-    """By its name."""
-    found = await asked(ToolsInquiry(kind="search"), tmp_path)
-
-    assert [card.spec.kind for card in found.tools] == ["search"]
+    async with engine.begin() as tx:
+        await apply_in_transaction(tx, LedgerEntry(key, "task-1", "a", kind, "digest"), nothing)
 
 
 def recorded(turn: int, told: str) -> RecordedTurn:
@@ -214,38 +150,24 @@ def recorded(turn: int, told: str) -> RecordedTurn:
     return RecordedTurn("run", 0, turn, situation, Proposed(proposal=Answer(result="ok"), planner="openai:x"), exchange)
 
 
-async def test_a_transcript_is_told_page_by_page(tmp_path: Path) -> None:
+async def test_a_transcript_is_told_page_by_page(engine: AsyncEngine) -> None:
     """A server takes no answer of 2 MB; a turn is never cut, and every page has one at least."""
-    pages = list[TranscriptFindings]()
-    async with store(tmp_path) as engine:
-        transcript = Transcript(engine)
-        for turn, size in enumerate((400_000, 400_000, 1_200_000, 10), 1):
-            await transcript.write(recorded(turn, "x" * size), before=0)
-        host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
-        inspecting = Inspector({}, "openai:x", host, vault, [engine], transcript=transcript)
-        while not pages or pages[-1].more:
-            skip = sum(len(page.transcript or ()) for page in pages)
-            pages.append(await answer(inspecting, TranscriptInquiry(run="run", skip=skip)))
+    pages, transcript = list[TranscriptFindings](), Transcript(engine)
+    for turn, size in enumerate((400_000, 400_000, 1_200_000, 10), 1):
+        await transcript.write(recorded(turn, "x" * size), before=0)
+    inspecting = inspector(engine, {}, engine, transcript=transcript)
+    while not pages or pages[-1].more:
+        skip = sum(len(page.transcript or ()) for page in pages)
+        pages.append(await answer(inspecting, TranscriptInquiry(run="run", skip=skip)))
 
     assert [[card.turn for card in page.transcript or ()] for page in pages] == [[1, 2], [3], [4]]
 
 
-async def test_a_task_without_a_conversation_has_an_empty_transcript(tmp_path: Path) -> None:
-    """And a worker that keeps none says the same."""
-    found = await asked(TranscriptInquiry(run="run"), tmp_path)
-
-    assert (found.transcript, found.more) == ((), False)
-
-
-async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know(tmp_path: Path) -> None:
+async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know(engine: AsyncEngine) -> None:
     """Nobody is told that a task did nothing where only half of the ledgers were looked into."""
     gone = create_async_engine("postgresql+psycopg://postgres:sk-secret@127.0.0.1:1/bank")
-    async with store(tmp_path) as engine:
-        tx_entry = LedgerEntry("run/a", "task-1", "a", "write", "digest")
-        async with engine.begin() as tx:
-            await apply_in_transaction(tx, tx_entry, _nothing)
-        inspecting = Inspector({}, "offline", Host(engine, {}, KEYS, "1.2.3"), Vault(engine), [engine, gone])
-        found = await answer(inspecting, EffectsInquiry(task_id="task-1"))
+    await apply(engine, "run/a", "write")
+    found = await answer(inspector(engine, {}, engine, gone), EffectsInquiry(task_id="task-1"))
     await gone.dispose()
 
     assert [effect.step for effect in found.effects or ()] == ["a"]
@@ -253,33 +175,15 @@ async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know
     assert "sk-secret" not in found.model_dump_json()
 
 
-class Word(BaseModel):
-    """A word."""
-
-    word: str
-
-
-async def test_rows_are_looked_for_by_their_keys(tmp_path: Path) -> None:
+async def test_rows_are_looked_for_by_their_keys(engine: AsyncEngine) -> None:
     """Whichever task applied the effect; what another store or a tool of another worker has, nobody here can tell."""
-
-    @tool.unkeyed
-    async def post(args: Word) -> Word:
-        """Post a word."""
-        return args
-
-    async with store(tmp_path) as engine:
-        async with engine.begin() as tx:
-            await apply_in_transaction(tx, LedgerEntry("effect-key/a", "task-1", "a", "post", "digest"), _nothing)
-        host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
-        inspecting = Inspector(Registry([post]), "offline", host, vault, [engine], store="here")
-        asked = [("effect-key/a", "post", "here"), ("b", "post", "here"), ("c", "post", "there"), ("d", "pay", "here")]
-        effects = tuple(AppliedEffect(key=key, kind=kind, store=id) for key, kind, id in asked)
-        found = await answer(inspecting, RowsInquiry(effects=effects))
-        many = tuple(AppliedEffect(key=f"{number}", kind="post", store="here") for number in range(1_200))
-        lacking = await answer(inspecting, RowsInquiry(effects=many))
+    await apply(engine, "effect-key/a", "book_slot")
+    inspecting = inspector(engine, Registry(desk.TOOLS), engine, store="here")
+    asked = [("effect-key/a", "here"), ("b", "here"), ("c", "there")]
+    effects = [AppliedEffect(key=key, kind="book_slot", store=id) for key, id in asked]
+    other = AppliedEffect(key="d", kind="pay", store="here")
+    found = await answer(inspecting, RowsInquiry(effects=(*effects, other)))
+    many = tuple(AppliedEffect(key=f"{number}", kind="book_slot", store="here") for number in range(1_200))
+    lacking = await answer(inspecting, RowsInquiry(effects=many))
 
     assert (found.lacks, len(lacking.lacks)) == (("b",), 1_200)
-
-
-async def _nothing() -> None:
-    """Do nothing."""

@@ -31,12 +31,6 @@ FITTING: list[tuple[Schema, JsonValue]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "value"), FITTING)
-def test_a_value_that_keeps_the_schema_has_no_misfits(schema: Schema, value: JsonValue) -> None:
-    """Whatever the schema is of."""
-    assert JsonSchema(schema).misfits(value) == []
-
-
 MISFITS: list[tuple[Schema, JsonValue, str]] = [
     (OBJECT, {}, "the whole: 'a' is a required property"),
     (OBJECT, {"a": "x"}, "a: 'x' is not of type 'integer'"),
@@ -45,17 +39,6 @@ MISFITS: list[tuple[Schema, JsonValue, str]] = [
     ({"pattern": "^[A-Z]-[0-9]+$"}, "17", "the whole: '17' does not match '^[A-Z]-[0-9]+$'"),
     ({"type": "string", "format": "date"}, "2025-13-01", "the whole: '2025-13-01' is not a 'date'"),
 ]
-
-
-@pytest.mark.parametrize(("schema", "value", "misfit"), MISFITS)
-def test_a_misfit_is_named_with_its_place(schema: Schema, value: JsonValue, misfit: str) -> None:
-    """So that a planner knows what to change."""
-    assert JsonSchema(schema).misfits(value) == [misfit]
-
-
-def test_only_the_first_misfits_are_named() -> None:
-    """A list of a thousand wrong items is no message."""
-    assert len(JsonSchema(LIST).misfits(["x"] * 1_000)) == MAX_NAMED
 
 
 UNUSABLE: list[tuple[Schema, str]] = [
@@ -74,13 +57,21 @@ UNUSABLE: list[tuple[Schema, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "wrong"), UNUSABLE)
-def test_a_schema_that_cannot_be_used_is_named(schema: Schema, wrong: str) -> None:
-    """Before anything is asked, and without looking at anything outside."""
-    with pytest.raises(BadSchema) as bad:
-        JsonSchema(schema)
+def test_a_schema_that_cannot_be_used_is_named() -> None:
+    """Before anything is asked, and without looking at anything outside; a trillion checks would never be over."""
+    for schema, wrong in UNUSABLE:
+        with pytest.raises(BadSchema) as bad:
+            JsonSchema(schema)
+        assert wrong in str(bad.value)
 
-    assert wrong in str(bad.value)
+    for schema in ENDLESS:
+        with pytest.raises(BadSchema, match="without end"):
+            JsonSchema(schema).misfits(1)
+
+    began = time.process_time()
+    misfits = JsonSchema({"pattern": "(a+)+$"}).misfits("a" * 50 + "!")
+
+    assert len(misfits) == 1 and time.process_time() - began < 5
 
 
 LOOK_AHEAD: Schema = {"pattern": "(?=a)b"}
@@ -107,52 +98,36 @@ FOREIGN: dict[str, tuple[Schema, JsonValue]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "value"), FOREIGN.values(), ids=FOREIGN)
-def test_a_foreign_schema_without_what_cannot_be_checked_takes_all_that_it_took(
-    schema: Schema, value: JsonValue
-) -> None:
-    """Also where a part that takes more makes the whole take less."""
-    assert JsonSchema.foreign(schema).misfits(value) == []
-
-
-def test_what_can_be_checked_of_a_foreign_schema_stays() -> None:
-    """All rules, where there is none that cannot be checked."""
+def test_a_foreign_schema_without_what_cannot_be_checked_takes_all_that_it_took() -> None:
+    """Also where a part that takes more makes the whole take less; what can be checked stays."""
     schema = {"not": {"type": "null"}, "oneOf": [{"type": "string"}, {"type": "integer"}]}
 
+    assert {name: JsonSchema.foreign(one).misfits(value) for name, (one, value) in FOREIGN.items()} == {
+        name: [] for name in FOREIGN
+    }
     assert JsonSchema.foreign(schema).schema == schema
 
 
 DOUBLED: Schema = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)}
-ENDLESS: dict[str, tuple[Schema, JsonValue]] = {
-    "itself": ({"$ref": "#"}, 1),
-    "each other": ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}, 1),
-    "doubled": ({"$ref": "#/$defs/d0", "$defs": {**DOUBLED, "d40": {"type": "integer"}}}, 1),
-}
+ENDLESS: list[Schema] = [
+    {"$ref": "#"},
+    {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
+    {"$ref": "#/$defs/d0", "$defs": {**DOUBLED, "d40": {"type": "integer"}}},
+]
 
 
-@pytest.mark.parametrize(("schema", "value"), ENDLESS.values(), ids=ENDLESS)
-def test_a_schema_without_end_is_left(schema: Schema, value: JsonValue) -> None:
-    """A trillion checks would never be over."""
-    with pytest.raises(BadSchema, match="without end"):
-        JsonSchema(schema).misfits(value)
+def test_a_value_that_keeps_the_schema_has_no_misfits() -> None:
+    """That of the call which carries the value is of an object, as providers demand; a misfit says what to change."""
+    for schema, value in FITTING:
+        read = JsonSchema(schema)
+        args: Any = value if read.is_object else {"value": value}
 
+        assert read.misfits(value) == []
+        assert read.arguments["type"] == "object" and not read.arguments.keys() & {"anyOf", "$ref", "$schema"}
+        assert Draft202012Validator(read.arguments).is_valid(args) and read.value(args) == value
 
-def test_no_expression_runs_for_ever() -> None:
-    """Python's own engine would try two to the power of fifty ways."""
-    began = time.process_time()
-    misfits = JsonSchema({"pattern": "(a+)+$"}).misfits("a" * 50 + "!")
-
-    assert len(misfits) == 1 and time.process_time() - began < 5
-
-
-@pytest.mark.parametrize(("schema", "value"), FITTING)
-def test_the_call_that_carries_a_value_keeps_a_schema_of_its_own(schema: Schema, value: JsonValue) -> None:
-    """It is that of an object, as providers demand, and the value comes out again as it went in."""
-    read = JsonSchema(schema)
-    args: Any = value if read.is_object else {"value": value}
-
-    assert read.arguments["type"] == "object" and not read.arguments.keys() & {"anyOf", "$ref", "$schema"}
-    assert Draft202012Validator(read.arguments).is_valid(args) and read.value(args) == value
+    assert [(schema, value, *JsonSchema(schema).misfits(value)) for schema, value, _ in MISFITS] == MISFITS
+    assert len(JsonSchema(LIST).misfits(["x"] * 1_000)) == MAX_NAMED
 
 
 PLAIN = st.recursive(

@@ -20,8 +20,8 @@ from activities.effects.ledger import (
     find_result,
 )
 from activities.storage.store import open_store, writing
-from replan import Refused, Transaction, tool
-from tests.activities.bench import Bench, bench
+from replan import Transaction, tool
+from tests.activities.bench import bench
 from tests.gate import on_sqlite
 from workflows.faults.fault import Code
 
@@ -30,7 +30,6 @@ ENTRY = LedgerEntry("run/step", "task", "step", "add", "abc")
 
 @pytest.fixture
 async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
-    """A store with a table of words."""
     opened = await open_store(store_url)
     async with opened.begin() as tx:
         await tx.execute(text("CREATE TABLE words (word TEXT)"))
@@ -39,7 +38,6 @@ async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
 
 
 async def add(engine: AsyncEngine, word: str, entry: LedgerEntry = ENTRY, pause: float = 0) -> tuple[JsonValue, bool]:
-    """Write a word once, in a transaction of its own."""
     async with writing(engine).begin() as tx:
 
         async def effect() -> JsonValue:
@@ -51,52 +49,36 @@ async def add(engine: AsyncEngine, word: str, entry: LedgerEntry = ENTRY, pause:
 
 
 async def words(engine: AsyncEngine) -> list[str]:
-    """What was written."""
     async with engine.begin() as tx:
         return [row[0] for row in await tx.execute(text("SELECT word FROM words"))]
 
 
-async def test_the_first_call_happens(engine: AsyncEngine) -> None:
-    """Its result is its own."""
-    assert await add(engine, "one") == ({"word": "one"}, False)
-
-
 async def test_the_second_call_is_given_what_the_first_came_to(engine: AsyncEngine) -> None:
-    """Nothing happens again."""
-    await add(engine, "one")
-
-    assert await add(engine, "two") == ({"word": "one"}, True)
-    assert await words(engine) == ["one"]
-
-
-@on_sqlite
-async def test_another_key_is_another_effect(engine: AsyncEngine) -> None:
-    """A new task that asks for the same has effects of its own."""
-    await add(engine, "one")
-    await add(engine, "one", ENTRY._replace(key="other-run/step"))
-
-    assert await words(engine) == ["one", "one"]
-
-
-async def test_the_same_key_with_other_arguments_is_refused(engine: AsyncEngine) -> None:
-    """It would be given the result of another call."""
-    await add(engine, "one")
-
-    with pytest.raises(KeyConflict):
-        await add(engine, "two", ENTRY._replace(digest="def"))
-
-
-async def test_what_is_rolled_back_did_not_happen(engine: AsyncEngine) -> None:
-    """Row and effect go together; the next call may try."""
+    """Nothing happens again; with other arguments it is refused, since it would be given the result of another call."""
     with pytest.raises(ZeroDivisionError):
         async with writing(engine).begin() as tx:
             await apply_in_transaction(tx, ENTRY, work=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
 
     assert await add(engine, "one") == ({"word": "one"}, False)
+    assert await add(engine, "two") == ({"word": "one"}, True)
+    with pytest.raises(KeyConflict):
+        await add(engine, "two", ENTRY._replace(digest="def"))
+    assert await words(engine) == ["one"]
+
+
+@on_sqlite
+async def test_the_effects_of_a_task_are_listed(engine: AsyncEngine) -> None:
+    """With key, kind and result; those of other tasks are not. Another key is another effect."""
+    await add(engine, "one")
+    await add(engine, "one", ENTRY._replace(key="k2", task="other"))
+    async with engine.begin() as tx:
+        found = await effects_of(tx, "task")
+
+    assert await words(engine) == ["one", "one"]
+    assert [(one["key"], one["kind"], one["result"]) for one in found] == [("run/step", "add", {"word": "one"})]
 
 
 async def test_two_at_the_same_moment_are_one_effect_with_two_answers(engine: AsyncEngine) -> None:
-    """Whoever comes second waits for the first."""
     answers = await asyncio.gather(*(add(engine, f"w{number}", pause=0.05) for number in range(4)))
 
     assert len(await words(engine)) == 1
@@ -123,72 +105,24 @@ async def test_a_result_that_comes_too_late_for_its_row_is_logged(engine: AsyncE
     assert kept == EffectResult("quick", replayed=True)
 
 
-@on_sqlite
-async def test_the_effects_of_a_task_are_listed(engine: AsyncEngine) -> None:
-    """With key, kind and result; those of other tasks are not."""
-    await add(engine, "one")
-    await add(engine, "two", ENTRY._replace(key="k2", task="other"))
-    async with engine.begin() as tx:
-        found = await effects_of(tx, "task")
-
-    assert [(one["key"], one["kind"], one["result"]) for one in found] == [("run/step", "add", {"word": "one"})]
-
-
 class Word(BaseModel):
-    """An argument."""
-
     word: str
 
 
-class Count(BaseModel):
-    """How many words there are."""
-
-    count: int
-
-
-@tool.transactional
-async def note(args: Word, tx: Transaction) -> Count:
-    """Note a word; "no" is refused."""
-    await tx.execute(text("INSERT INTO notes VALUES (:word)"), {"word": args.word})
-    if args.word == "no":
-        raise Refused("No.", code="conflict")
-    return Count(count=await tx.scalar(text("SELECT count(*) FROM notes")) or 0)
-
-
-@pytest.fixture
-async def calls(tmp_path: Path, store_url: str) -> AsyncIterator[Bench]:
-    """A boundary with a store."""
-    async with bench(tmp_path, store=store_url) as opened:
-        yield opened
-
-
 @on_sqlite
-async def test_a_second_attempt_returns_the_result_of_the_first(calls: Bench) -> None:
-    """What was committed and not answered is answered now, and marked."""
-    first = await calls.call(note, run="r", word="x")
-    again = await calls.call(note, run="r", attempt=2, word="x")
-
-    assert (first.result, first.replayed) == ({"count": 1}, False)
-    assert (again.result, again.replayed, await calls.rows("SELECT word FROM notes")) == ({"count": 1}, True, ["x"])
-
-
-@on_sqlite
-async def test_a_refused_call_leaves_nothing(calls: Bench) -> None:
-    """Neither the effect nor a row that would answer a later call."""
-    await calls.fails(note, run="r", word="no")
-
-    assert await calls.rows("SELECT key FROM replan_ledger") == []
-
-
-@on_sqlite
-async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(calls: Bench) -> None:
+async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(tmp_path: Path, store_url: str) -> None:
     """A typed fault, and nothing happens."""
-    await calls.call(note, run="r", word="x")
-    fault, _ = await calls.fails(note, run="r", word="y")
 
-    assert (fault.code, fault.by_id, "with other arguments: the same call" in fault.reason) == (
-        Code.CONFLICT,
-        True,
-        True,
-    )
-    assert await calls.rows("SELECT word FROM notes") == ["x"]
+    @tool.transactional
+    async def note(args: Word, tx: Transaction) -> Word:
+        """Note a word."""
+        await tx.execute(text("INSERT INTO notes VALUES (:word)"), {"word": args.word})
+        return args
+
+    async with bench(tmp_path, store=store_url) as calls:
+        await calls.call(note, run="r", word="x")
+        fault, _ = await calls.fails(note, run="r", word="y")
+        written = await calls.rows("SELECT word FROM notes")
+
+    assert (fault.code, fault.by_id, written) == (Code.CONFLICT, True, ["x"])
+    assert "with other arguments: the same call" in fault.reason

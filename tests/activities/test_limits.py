@@ -35,8 +35,6 @@ class Nothing(BaseModel):
 
 
 class Said(BaseModel):
-    """An answer."""
-
     word: str = "here"
 
 
@@ -47,39 +45,24 @@ async def answer(name: str) -> Said:
     return Said()
 
 
-@tool.read(limit="3/min")
-async def few(args: Nothing) -> Said:
-    """Ask a service that may be asked three times a minute."""
-    return await answer("few")
+def asking(name: str, **options: Any) -> Tool[..., Any]:
+    """A tool of this name that asks a service."""
+
+    async def ask(args: Nothing) -> Said:
+        """Ask a service."""
+        return await answer(name)
+
+    ask.__name__ = name
+    return tool.read(**options)(ask)
 
 
-@tool.read(service="bank", limit="2/h")
-async def balance(args: Nothing) -> Said:
-    """Ask the bank for a balance."""
-    return await answer("balance")
-
-
-@tool.read(service="bank", limit="2/h")
-async def rate(args: Nothing) -> Said:
-    """Ask the bank for a rate."""
-    return await answer("rate")
-
-
-@tool.read(service="shop", credential="EUROPE", breaker=AT_ONCE)
-async def europe(args: Nothing) -> Said:
-    """Ask the shop with one credential."""
-    return await answer("europe")
-
-
-@tool.read(service="shop", credential="AMERICA", breaker=AT_ONCE)
-async def america(args: Nothing) -> Said:
-    """Ask the shop with another one."""
-    return await answer("america")
+few = asking("few", limit="3/min")
+balance, rate = asking("balance", service="bank", limit="2/h"), asking("rate", service="bank", limit="2/h")
+europe = asking("europe", service="shop", credential="EUROPE", breaker=AT_ONCE)
+america = asking("america", service="shop", credential="AMERICA", breaker=AT_ONCE)
 
 
 class Place(BaseModel):
-    """A region of a service."""
-
     region: str
 
 
@@ -121,7 +104,6 @@ async def made(worker: Bench, of: Tool[..., Any], key: str, started: float = 0.0
 
 
 async def row(worker: Bench, service: str) -> Breaker:
-    """What the store has of a service."""
     return (await worker.boundary.breakers.all())[0][service]
 
 
@@ -133,7 +115,6 @@ async def later(worker: Bench, service: str, seconds: float) -> None:
 
 
 async def called(worker: Bench, service: str) -> list[str]:
-    """The keys of the calls whose turn has come now."""
     return [one.key for one in (await worker.boundary.breakers.call_next(service)).called]
 
 
@@ -179,23 +160,29 @@ async def test_a_turn_that_was_told_needs_no_second_place(workers: list[Bench]) 
 
 
 async def test_the_tools_of_one_service_share_its_limit(workers: list[Bench]) -> None:
-    """Whichever of them is called."""
+    """Whichever of them is called; else each call would change it."""
     faults = [await made(workers[0], one, f"k{number}") for number, one in enumerate((balance, rate, balance))]
 
     assert [one is None for one in faults] == [True, True, False]
     assert set((await workers[0].boundary.breakers.all())[0]) == {"bank"}
 
+    other = asking("other", service="bank", limit="5/s")
+
+    with pytest.raises(ToolMistakes, match=r"other: limit='5/s' is not the limit of balance, which calls the same"):
+        Registry([balance, other])
+    for text in ("0/s", "5", "5/day", "1001/s", "-1/s", "1.5/s", " 5/s", "5/S", "\u0665/s", ""):
+        with pytest.raises(ValueError, match="is no limit"):
+            CallLimit.of(text)
+
 
 async def test_one_credential_does_not_stop_the_calls_with_another(workers: list[Bench]) -> None:
     """At the same service."""
     DOWN.update({"europe", "america"})
-    failed = await made(workers[0], europe, "a")
+    await made(workers[0], europe, "a")
     DOWN.clear()
     refused, other = await made(workers[0], europe, "b"), await made(workers[1], america, "c")
 
-    assert failed is not None
-    assert refused is not None
-    assert refused.reason.startswith("shop/EUROPE is left alone")
+    assert refused is not None and refused.reason.startswith("shop/EUROPE is left alone")
     assert other is None
 
 
@@ -205,19 +192,13 @@ async def test_a_service_that_the_arguments_name_does_not_stop_the_calls_of_anot
     DOWN.update({"europe", odd})
     failed = [await made(workers[0], stock, region, region=region) for region in ("europe", odd)]
     refused = [await made(workers[1], stock, f"{region} 2", region=region) for region in ("europe", odd)]
+    nowhere = await made(workers[0], stock, "a", region="nowhere")
 
     assert [fault and fault.code for fault in failed] == [Code.UNREACHABLE] * 2
     assert [fault and fault.code for fault in refused] == [Code.CIRCUIT_OPEN] * 2
+    assert nowhere is not None and (nowhere.code, nowhere.applied) == (Code.BUG, Applied.NONE)
     assert set((await workers[0].boundary.breakers.all())[0]) == {"europe", digest(odd)}
     assert await made(workers[1], stock, "other", region="asia") is None
-
-
-async def test_an_exception_while_a_service_is_named_is_one_of_the_tool(workers: list[Bench]) -> None:
-    """Nothing was called, and nothing is left alone."""
-    fault = await made(workers[0], stock, "a", region="nowhere")
-
-    assert fault is not None
-    assert (fault.code, fault.applied) == (Code.BUG, Applied.NONE)
 
 
 async def test_an_outage_keeps_the_limit(workers: list[Bench]) -> None:
@@ -232,41 +213,17 @@ async def test_an_outage_keeps_the_limit(workers: list[Bench]) -> None:
     assert len((await row(workers[0], "few")).taken) == 3
 
 
-def test_a_clock_that_was_set_back_holds_nobody_for_longer_than_the_limit() -> None:
-    """Times in the future do not count."""
-    breaker = Breaker(limit="2/min").taking(1000.0, 2)
-
-    assert (breaker.room(1030.0), breaker.wait(1030.0)) == (0, 30.0)
-    assert breaker.room(10.0) == breaker.room(1060.0) == 2
-
-
 def test_no_time_of_the_length_of_a_limit_has_more_calls() -> None:
-    """Wherever it begins."""
+    """Wherever it begins; a clock that was set back holds nobody: times in the future do not count."""
     breaker, now, made = Breaker(limit="5/s"), time.time(), list[float]()
     for number in range(400):
         at = now + number * 0.0137
         if breaker.room(at):
             breaker = breaker.taking(at)
             made.append(at)
+    back = Breaker(limit="2/min").taking(1000.0, 2)
 
     assert max(sum(begin <= at < begin + 0.999 for at in made) for begin in made) == 5
     assert len(made) >= 5 * 5
-
-
-@pytest.mark.parametrize("text", ["0/s", "5", "5/day", "1001/s", "-1/s", "1.5/s", " 5/s", "5/S", "\u0665/s", ""])
-def test_no_limit(text: str) -> None:
-    """Only so many calls in a second, minute or hour."""
-    with pytest.raises(ValueError, match="is no limit"):
-        CallLimit.of(text)
-
-
-def test_tools_of_one_service_have_one_limit() -> None:
-    """Else each call would change it."""
-
-    @tool.read(service="bank", limit="5/s")
-    async def other(args: Nothing) -> Said:
-        """Ask the bank for something else."""
-        return Said()
-
-    with pytest.raises(ToolMistakes, match=r"other: limit='5/s' is not the limit of balance, which calls the same"):
-        Registry([balance, other])
+    assert (back.room(1030.0), back.wait(1030.0)) == (0, 30.0)
+    assert back.room(10.0) == back.room(1060.0) == 2

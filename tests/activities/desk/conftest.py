@@ -55,7 +55,6 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.fixture
 async def desk(world: str) -> AsyncIterator[Desk]:
-    """The demo world in a store of the test's own."""
     own = Desk(await open_store(world))
     yield own
     await own.engine.dispose()

@@ -19,6 +19,9 @@ from workflows.faults.fault import Fault
 from workflows.plans.catalogue import Effect
 
 TODAY = date(2025, 11, 21)
+FREE: list[Any] = ["09:30", "10:00", "11:00", "11:30", "12:30", "13:00", "14:30", "15:00", "15:30", "16:00"]
+"""What is free today."""
+LAMP: dict[str, Any] = {"sku": "A-17", "name": "Desk lamp Alder, oak", "price": "24.50", "stock": 12, "version": 1}
 
 Args = TypeVar("Args", bound=BaseModel)
 Result = TypeVar("Result")
@@ -43,7 +46,6 @@ class Desk:
         return caught.value.fault
 
     async def rows(self) -> dict[str, list[tuple[Any, ...]]]:
-        """All that is stored, by table."""
         async with self.engine.begin() as tx:
             return {
                 table.name: [tuple(row) for row in await tx.execute(select(table).order_by(*table.primary_key))]
@@ -51,7 +53,6 @@ class Desk:
             }
 
     async def digest(self) -> str:
-        """A digest of all that is stored."""
         return hashlib.sha256(repr(await self.rows()).encode()).hexdigest()
 
 

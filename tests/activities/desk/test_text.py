@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from examples.desk.bookings import (
-    Book,
-    BookingsOf,
-    Cancel,
-    book_slot,
-    cancel_booking,
-    list_bookings,
-)
+from examples.desk.bookings import Book, BookingsOf, Cancel, book_slot, cancel_booking, list_bookings
 from examples.desk.customers import Changes, Query, Update, find_customer, update_customer
 from examples.desk.papers import Delete, DocumentsOf, delete_document, list_documents
 from examples.desk.shop import OrdersOf, PriceOf, Purchase, get_price, list_orders, purchase
@@ -43,10 +36,7 @@ CALLS: dict[str, tuple[Tool[..., Any], Callable[[str], BaseModel]]] = {
     "list_bookings.name": (list_bookings, lambda text: BookingsOf(name=text)),
     "get_price.sku": (get_price, lambda text: PriceOf(sku=text)),
     "purchase.sku": (purchase, lambda text: Purchase(sku=text, at_most=Decimal(99))),
-    "purchase.customer": (
-        purchase,
-        lambda text: Purchase(sku="A-17", at_most=Decimal(99), customer=text[:20]),
-    ),
+    "purchase.customer": (purchase, lambda text: Purchase(sku="A-17", at_most=Decimal(99), customer=text[:20])),
     "list_orders.sku": (list_orders, lambda text: OrdersOf(sku=text)),
     "list_orders.customer": (list_orders, lambda text: OrdersOf(customer=text[:20])),
     "find_customer.query": (find_customer, lambda text: Query(query=text)),

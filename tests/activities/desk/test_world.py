@@ -20,91 +20,19 @@ from tests.activities.desk.front import TODAY, Desk, open_desk
 
 
 async def count(desk: Desk) -> int:
-    """How many rows there are."""
     return sum(map(len, (await desk.rows()).values()))
 
 
-async def test_it_has_a_thousand_rows_over_all_tables(desk: Desk) -> None:
-    """Enough to search in, with every family of kinds in it."""
-    rows = await desk.rows()
-
-    assert all(rows.values())
-    assert sum(map(len, rows.values())) == 1000
-
-
-async def test_it_is_the_same_for_everybody(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same day gives the same rows, so that figures can be compared."""
-    twin = await open_desk(sqlite_url(tmp_path_factory.mktemp("twin")))
+async def test_it_has_a_thousand_rows_the_same_for_everybody(desk: Desk, tmp_path: Path) -> None:
+    """Enough to search in, with every family of kinds in it; a worker that starts again finds it as it left it."""
+    (folder := tmp_path / "twin").mkdir()
+    twin = await open_desk(sqlite_url(folder))
     digest = await twin.digest()
     await twin.engine.dispose()
 
-    assert await desk.digest() == digest
+    assert all((await desk.rows()).values())
+    assert (await count(desk), await desk.digest()) == (1000, digest)
 
-
-@pytest.mark.parametrize("rows", [400, 1000, pytest.param(5000, marks=pytest.mark.full)])
-async def test_its_size_can_be_chosen(store_url: str, rows: int) -> None:
-    """What is not calendar or document grows and shrinks."""
-    chosen = await open_desk(store_url, rows)
-    there = await count(chosen)
-    await chosen.engine.dispose()
-
-    assert there == rows
-
-
-async def test_the_smallest_one_still_has_something_of_everything(store_url: str) -> None:
-    """A world that cannot be worked in helps nobody."""
-    smallest = await open_desk(store_url, rows=1)
-    rows = await smallest.rows()
-    await smallest.engine.dispose()
-
-    assert min(map(len, rows.values())) >= 8
-
-
-async def test_today_14_00_is_taken_and_14_30_and_15_00_are_free(desk: Desk) -> None:
-    """The first demo begins with a conflict and has two ways out."""
-    free = (await desk.do(list_slots, Day(day=TODAY))).free
-
-    assert time(14) not in free
-    assert {time(14, 30), time(15)} <= set(free)
-
-
-async def test_the_calendar_is_two_weeks_of_half_hours(desk: Desk) -> None:
-    """Today and 13 days, 09:00 to 17:00."""
-    slots = [row[1:3] for row in (await desk.rows())["slots"]]
-
-    assert len(slots) == 14 * 16
-    assert (min(slots), max(slots)) == ((TODAY, time(9)), (TODAY + timedelta(days=13), time(16, 30)))
-
-
-@pytest.mark.parametrize("ahead", range(14))
-async def test_every_day_has_taken_and_free_slots(desk: Desk, ahead: int) -> None:
-    """Other people use the calendar too."""
-    free = (await desk.do(list_slots, Day(day=TODAY + timedelta(days=ahead)))).free
-
-    assert 8 <= len(free) < 16
-
-
-async def test_every_taken_slot_has_its_booking(desk: Desk) -> None:
-    """What somebody booked can be cancelled."""
-    rows = await desk.rows()
-    taken = {(id, name) for id, _, _, name in rows["slots"] if name is not None}
-
-    assert {(slot, name) for _, slot, name, cancelled in rows["bookings"] if cancelled is None} == taken
-
-
-async def test_the_price_list_of_the_examples_is_true(desk: Desk) -> None:
-    """What the document says is what the shop asks."""
-    document = Path("examples/documents/price-list.txt").read_text()
-    listed = [line.split("  ") for line in document.splitlines() if line[1:2] == "-"]
-    asked = [await desk.do(get_price, PriceOf(sku=line[0])) for line in listed]
-
-    assert [(price.name, str(price.price)) for price in asked] == [
-        (line[1].strip(), line[-1].strip()) for line in listed
-    ]
-
-
-async def test_seeding_again_does_nothing(desk: Desk) -> None:
-    """A worker that starts again finds the world as it left it."""
     await desk.do(book_slot, Book(day=TODAY, at=time(14, 30), name="team"))
     before = await desk.digest()
 
@@ -112,9 +40,43 @@ async def test_seeding_again_does_nothing(desk: Desk) -> None:
     assert await desk.digest() == before
 
 
+@pytest.mark.parametrize(("wanted", "smallest"), [(400, 8), (1, 8), pytest.param(5000, 40, marks=pytest.mark.full)])
+async def test_its_size_can_be_chosen(store_url: str, wanted: int, smallest: int) -> None:
+    """What is not calendar or document grows and shrinks; the smallest still has something of everything."""
+    chosen = await open_desk(store_url, wanted)
+    sizes = [len(rows) for rows in (await chosen.rows()).values()]
+    await chosen.engine.dispose()
+
+    assert min(sizes) >= smallest
+    assert wanted == 1 or sum(sizes) == wanted
+
+
+async def test_the_calendar_is_two_weeks_of_half_hours_with_taken_and_free_slots(desk: Desk) -> None:
+    """The first demo begins with a conflict at 14:00; the document says what the shop asks."""
+    rows = await desk.rows()
+    slots = [row[1:3] for row in rows["slots"]]
+    taken = {(id, name) for id, _, _, name in rows["slots"] if name is not None}
+    days = [TODAY + timedelta(days=ahead) for ahead in range(14)]
+    free = [(await desk.do(list_slots, Day(day=day))).free for day in days]
+
+    assert len(slots) == 14 * 16
+    assert (min(slots), max(slots)) == ((TODAY, time(9)), (days[-1], time(16, 30)))
+    assert {(slot, name) for _, slot, name, cancelled in rows["bookings"] if cancelled is None} == taken
+    assert [day for day, times in zip(days, free, strict=True) if not 8 <= len(times) < 16] == []
+    assert time(14) not in free[0] and {time(14, 30), time(15)} <= set(free[0])
+
+    document = Path("examples/documents/price-list.txt").read_text()
+    listed = [line.split("  ") for line in document.splitlines() if line[1:2] == "-"]
+    asked = [await desk.do(get_price, PriceOf(sku=line[0])) for line in listed]
+
+    assert asked
+    assert [(price.name, str(price.price)) for price in asked] == [
+        (line[1].strip(), line[-1].strip()) for line in listed
+    ]
+
+
 @pytest.mark.parametrize(
-    ("table", "row"),
-    [(SLOTS, {"day": TODAY, "at": time(7)}), (PAPERS, {"name": "mine", "title": "Mine", "text": "…"})],
+    ("table", "row"), [(SLOTS, {"day": TODAY, "at": time(7)}), (PAPERS, {"name": "mine", "title": "Mine", "text": "…"})]
 )
 async def test_a_world_of_ones_own_is_left_alone(store_url: str, table: Table, row: Mapping[str, Any]) -> None:
     """One row is enough to show that somebody uses it."""
@@ -147,18 +109,11 @@ def script(*words: str) -> tuple[int, str]:
 
 
 @pytest.mark.full
-def test_the_script_says_what_it_made_and_makes_it_once(store_url: str) -> None:
-    """Also a store that no worker serves can be given a world."""
+def test_the_script_says_what_it_made_and_makes_it_once(store_url: str, tmp_path: Path) -> None:
+    """Also a store that no worker serves can be given a world; one that cannot be opened is bad usage."""
     first, again = (script("--store", store_url, "--rows", "600") for _ in range(2))
+    code, said = script("--store", sqlite_url(tmp_path / "nowhere"))
 
     assert first == (0, "Made 600 rows: 224 slots, 84 bookings, 40 papers, 42 articles, 126 customers, 84 orders.\n")
     assert again == (0, "There are rows already: nothing was made.\n")
-
-
-@pytest.mark.full
-def test_the_script_refuses_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
-    """Bad usage is exit 2, with what to check."""
-    code, said = script("--store", sqlite_url(tmp_path / "nowhere"))
-
-    assert code == 2
-    assert "check --store" in said
+    assert code == 2 and "check --store" in said
