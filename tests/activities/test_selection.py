@@ -14,29 +14,19 @@ HERE = "http://localhost:11434/v1"
 
 
 def test_a_task_may_name_another_planner_than_the_worker_s() -> None:
-    """With the keys of the worker; the worker's own stays what it is."""
-    selection = PlannerSelection("anthropic:a", KEYS)
+    """With the keys of the worker, whose address is that of its own server: it holds for what speaks as OpenAI does."""
+    selection, own = PlannerSelection("anthropic:a", KEYS), PlannerSelection("openai:qwen3", KEYS, HERE)
 
     assert (selection.for_task("openai:b,offline").name, selection.planner.name) == ("openai:b, offline", "anthropic:a")
+    assert own.for_task("openai:other").name == "openai:other@localhost:11434"
+    assert own.for_task("anthropic:a").name == "anthropic:a"
 
 
-def test_the_worker_s_address_is_that_of_its_own_server() -> None:
-    """It holds for what speaks as OpenAI does, and does not stand in the way of another provider."""
-    selection = PlannerSelection("openai:qwen3", KEYS, HERE)
-
-    assert selection.for_task("openai:other").name == "openai:other@localhost:11434"
-    assert selection.for_task("anthropic:a").name == "anthropic:a"
-
-
-@pytest.mark.parametrize("name", ["scripted:/etc/passwd", "offline, scripted:x", "scripted"])
-def test_a_task_reads_no_file_of_the_worker(name: str) -> None:
-    """Neither its content nor whether it is there can be found out."""
-    with pytest.raises(UnknownPlanner, match="A task cannot name a script"):
-        PlannerSelection(None, {}).for_task(name)
-
-
-def test_a_task_cannot_use_a_key_that_is_not_there() -> None:
-    """It is told which variable the worker lacks."""
+def test_a_task_reads_no_file_of_the_worker_and_uses_no_key_that_is_not_there() -> None:
+    """Neither the content of a file nor whether it is there can be found out; it is told which variable is lacking."""
+    for name in ("scripted:/etc/passwd", "offline, scripted:x", "scripted"):
+        with pytest.raises(UnknownPlanner, match="A task cannot name a script"):
+            PlannerSelection(None, {}).for_task(name)
     with pytest.raises(UnknownPlanner, match="needs OPENAI_API_KEY"):
         PlannerSelection("offline", {"ANTHROPIC_API_KEY": "x"}).for_task("openai")
 
