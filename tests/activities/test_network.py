@@ -115,7 +115,6 @@ async def test_what_does_not_answer_is_transient() -> None:
 
 
 def certified() -> ssl.SSLContext:
-    """The server of site.example."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(PEM)
     return context

@@ -71,7 +71,6 @@ def script(folder: Path, text: str) -> str:
 
 
 async def until(seen: Callable[[], bool]) -> None:
-    """Wait until something is so."""
     async with asyncio.timeout(30):
         while not seen():
             await asyncio.sleep(0.02)
@@ -172,7 +171,6 @@ async def test_all_but_2xx_is_no_delivery() -> None:
 
 
 async def run(found: Receiver) -> str:
-    """Run the activity once."""
     return await ActivityEnvironment().run(Notifier(found).notify_people, TOLD)
 
 

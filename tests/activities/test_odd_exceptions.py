@@ -168,8 +168,6 @@ def test_a_group_says_of_all_members_what_it_proves_and_how_long_to_wait() -> No
 
 
 class Word(BaseModel):
-    """An argument."""
-
     word: str = ""
 
 

@@ -26,15 +26,11 @@ CYRILLIC = "p\u0430ypal.com"  # its second letter is not Latin
 
 
 class Part(BaseModel):
-    """An inner object with a name of the schema."""
-
     sku: str = ""
     amount: float = 0
 
 
 class Anything(BaseModel):
-    """Arguments and results of all tools here."""
-
     value: Any = None
     items: list[Part] = []
     labels: dict[str, JsonValue] = {}
@@ -74,7 +70,6 @@ KINDS = Registry([look_up, fetch_page, add_up, estimate, send])
 
 
 def done(id: str, kind: str, result: JsonValue, **more: Any) -> StepRecord:
-    """A completed step."""
     return record(step(id, kind, {}), StepStatus.COMPLETED, result=result, **more)
 
 

@@ -37,13 +37,11 @@ async def nothing() -> None:
 
 
 async def claim(engine: AsyncEngine) -> None:
-    """Write to the ledger."""
     async with transaction(writing(engine)) as tx:
         await apply_in_transaction(tx, ENTRY, nothing)
 
 
 async def fault_of(engine: AsyncEngine) -> Fault:
-    """What a claim fails with."""
     with pytest.raises(Exception) as raised:  # which class it is, is what the border is asked
         await claim(engine)
     return classify(raised.value)
@@ -51,7 +49,6 @@ async def fault_of(engine: AsyncEngine) -> Fault:
 
 @pytest.fixture
 async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
-    """A store."""
     opened = await open_store(store_url)
     yield opened
     await opened.dispose()
@@ -59,7 +56,6 @@ async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture
 async def served(postgresql: Cluster) -> AsyncIterator[AsyncEngine]:
-    """A store on PostgreSQL."""
     name = postgresql.create()
     opened = await open_store(postgresql.url(name))
     yield opened

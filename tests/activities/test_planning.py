@@ -35,29 +35,21 @@ HIDDEN = "sk-secret"
 
 
 class Circle(BaseModel):
-    """One of two shapes."""
-
     shape: Literal["circle"]
     radius: int
 
 
 class Square(BaseModel):
-    """The other one."""
-
     shape: Literal["square"]
     side: int
 
 
 class Stop(BaseModel):
-    """Where to stop."""
-
     city: str
     nights: int = 0
 
 
 class Trip(BaseModel):
-    """Arguments of every shape."""
-
     model_config = ConfigDict(extra="forbid")
 
     city: str
@@ -99,7 +91,6 @@ def reasons(*steps: Step) -> list[str]:
 
 
 def situation(turn: int = 1, **more: object) -> Situation:
-    """What a planner is told."""
     return Situation.model_validate({"text": "a task", "turn": turn, "now": datetime.now(UTC), **more})
 
 
@@ -261,7 +252,6 @@ def test_all_mistakes_of_a_plan_are_said_at_once() -> None:
 
 
 async def proposed(planner: ScriptedPlanner, given: Situation) -> Proposed:
-    """What the activity `plan` returns."""
     planning = Planning(planner, KINDS, searchable=True)
     answer: Proposed = await ActivityEnvironment().run(planning.plan, given)
     return answer

@@ -24,15 +24,11 @@ from workflows.faults.fault import Applied, Code
 
 
 class Charge(BaseModel):
-    """What to charge."""
-
     amount: Decimal
     notes: list[str] = []
 
 
 class Receipt(BaseModel):
-    """What was charged."""
-
     id: str | None = "r-1"
     amount: Decimal
 
@@ -75,15 +71,11 @@ def returning(ensure: str, result: Callable[[], Any], annotation: Any = Receipt)
 
 
 class Cat(BaseModel):
-    """One of two."""
-
     kind: Literal["cat"]
     lives: int
 
 
 class Dog(BaseModel):
-    """The other."""
-
     kind: Literal["dog"]
     tail: str
 
@@ -97,20 +89,14 @@ class Open(BaseModel):
 
 
 class Part(TypedDict):
-    """A dictionary with known keys."""
-
     price: Decimal
 
 
 class Colour(StrEnum):
-    """Texts of a closed list."""
-
     RED = "red"
 
 
 class Everything(BaseModel):
-    """All that an annotation may say."""
-
     model_config = ConfigDict(serialize_by_alias=True)
 
     amount: Decimal = Decimal(1)

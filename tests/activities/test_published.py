@@ -14,14 +14,10 @@ from replan import Tool, tool
 
 
 class Word(BaseModel):
-    """The arguments of the older version."""
-
     word: str
 
 
 class LoudWord(Word):
-    """Those of the newer version."""
-
     volume: int = 5
 
 
@@ -93,19 +89,18 @@ async def test_workers_that_are_gone_count_only_for_tasks_that_know_them(store_u
     assert (gone, known, left) == (NO_OTHERS, OtherKinds({"say", "shout"}), 1)
 
 
-FITTING = {
-    "a reference": ({"word": {"$from": "s", "path": "x"}}, True),
-    "a reference inside": ({"word": "w", "volume": {"$from": "s"}}, True),
-    "no such argument": ({"word": "w", "colour": "red"}, False),
-    "an argument is missing": ({"volume": 1}, False),
-    "another type": ({"word": "w", "volume": "loud"}, False),
-    "a default": ({"word": "w"}, True),
-}
+FITTING: list[tuple[dict[str, Any], bool]] = [
+    ({"word": {"$from": "s", "path": "x"}}, True),  # a reference stands for any value
+    ({"word": "w", "volume": {"$from": "s"}}, True),
+    ({"word": "w", "colour": "red"}, False),
+    ({"volume": 1}, False),
+    ({"word": "w", "volume": "loud"}, False),
+    ({"word": "w"}, True),
+]
 
 
-@pytest.mark.parametrize(("args", "fits"), FITTING.values(), ids=FITTING)
-def test_arguments_are_judged_by_the_schema_of_the_other_version(args: Any, fits: bool) -> None:
-    """A reference stands for any value."""
+def test_arguments_are_judged_by_the_schema_of_the_other_version() -> None:
+    """Missing and unknown ones, types and defaults."""
     others = OtherKinds({"say"}, {"say": [NEWER["say"].args_schema]})
 
-    assert others.takes("say", args) is fits
+    assert [(args, others.takes("say", args)) for args, _ in FITTING] == FITTING

@@ -23,8 +23,6 @@ from workflows.faults.fault import Code
 
 
 class Text(BaseModel):
-    """An argument and a result."""
-
     text: str = ""
 
 
@@ -45,6 +43,12 @@ OPEN = threading.Event()
 @tool.pure
 def where(args: Text) -> Text:
     """Say in which thread it runs."""
+    return Text(text=threading.current_thread().name)
+
+
+@tool.read
+async def on_the_loop(args: Text) -> Text:
+    """Say in which thread the loop of the tools runs."""
     return Text(text=threading.current_thread().name)
 
 
@@ -156,7 +160,7 @@ def test_a_pure_tool_is_a_read_with_one_attempt_of_a_second() -> None:
 
 
 async def test_a_pure_tool_runs_in_a_thread_and_needs_no_loop_of_tools(tmp_path: Path) -> None:
-    """A tool that blocks the loop of the tools holds up no workflow task."""
+    """A tool that blocks the loop of the tools, where coroutines run, holds up no workflow task."""
     async with ToolLoop() as loop, bench(tmp_path, loop=loop) as calls:
         blocking = asyncio.create_task(calls.call(block))
         await asyncio.sleep(0.1)
@@ -164,7 +168,10 @@ async def test_a_pure_tool_runs_in_a_thread_and_needs_no_loop_of_tools(tmp_path:
         was_blocked = not blocking.done()
         await blocking
 
+        there = await calls.call(on_the_loop)
+
     assert was_blocked and str(found.result).startswith("{'text': 'pure_")
+    assert there.result == {"text": "tools"}
 
 
 @pytest.mark.parametrize("slow", [hang, check])

@@ -39,12 +39,10 @@ def documents(tmp_path: Path) -> Documents:
 
 
 def read(documents: Documents, name: str, page: int = 1) -> DocumentText:
-    """Read."""
     return read_document(DocumentName(name=name, page=page), documents)
 
 
 def refusal(documents: Documents, name: str, page: int = 1) -> Fault:
-    """Why nothing was read."""
     with pytest.raises(Refused) as caught:
         read(documents, name, page)
     return caught.value.fault

@@ -47,12 +47,10 @@ def documents(tmp_path: Path) -> Documents:
 
 
 def found(documents: Documents, query: str) -> Found:
-    """Search."""
     return search(Query(query=query), documents)
 
 
 def refusal(documents: Documents, query: str) -> Refused:
-    """Why nothing was found."""
     with pytest.raises(Refused) as caught:
         found(documents, query)
     return caught.value

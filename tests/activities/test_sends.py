@@ -36,8 +36,6 @@ from workflows.faults.fault import Applied, Code
 
 
 class Call(BaseModel):
-    """What to send, and where."""
-
     url: str
     methods: list[str] = ["POST"]
 

@@ -1,4 +1,4 @@
-"""The threads and the event loop of tools: calls that outlive their attempts are counted, and none waits for them."""
+"""The threads of tools: calls that outlive their attempts are counted, and none waits for them."""
 
 import asyncio
 import threading
@@ -9,7 +9,6 @@ import pytest
 from pydantic import BaseModel
 
 from activities.boundary.threads import THREADS_RETRY_AFTER, Threads
-from activities.boundary.tool_loop import ToolLoop
 from replan import Key, tool
 from tests.activities.bench import Bench, bench
 from workflows.faults.fault import Applied, Code
@@ -20,8 +19,6 @@ class Nothing(BaseModel):
 
 
 class Said(BaseModel):
-    """Which event loop or thread it was."""
-
     thread: str
 
 
@@ -42,15 +39,8 @@ def charge(args: Nothing, key: Key) -> Said:
     return Said(thread=threading.current_thread().name)
 
 
-@tool.read
-async def where(args: Nothing) -> Said:
-    """Say in which thread the event loop runs."""
-    return Said(thread=threading.current_thread().name)
-
-
 @pytest.fixture
 async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
-    """Calls without a server."""
     OPEN.clear()
     async with bench(tmp_path) as ready:
         yield ready
@@ -74,11 +64,3 @@ async def test_a_call_is_refused_as_busy_while_no_thread_can_come_free(calls: Be
     assert raised.next_retry_delay is not None and raised.next_retry_delay.total_seconds() >= THREADS_RETRY_AFTER
     assert reasons == [text] and str(held) == "0 of 100 slots, 1 of 1 threads held by calls that do not return"
     assert after.result is not None
-
-
-async def test_coroutines_of_tools_run_on_the_loop_of_the_tools(tmp_path: Path) -> None:
-    """The result comes back to the worker's own loop."""
-    async with ToolLoop() as loop, bench(tmp_path, loop=loop) as calls:
-        found = await calls.call(where)
-
-    assert found.result == {"thread": "tools"}

@@ -19,14 +19,10 @@ ROOT = Path(__file__).parents[2]
 
 
 class Number(BaseModel):
-    """An argument and a result."""
-
     number: int
 
 
 class Word(BaseModel):
-    """Something else."""
-
     word: str
 
 
@@ -44,15 +40,11 @@ from replan import Documents, LanguageModel, Transaction, tool
 
 
 class Slot(BaseModel):
-    """When."""
-
     day: str
     at: int = 0
 
 
 class Place(BaseModel):
-    """Where."""
-
     city: str
 
 
@@ -61,8 +53,6 @@ class Days(RootModel[list[str]]):
 
 
 class Free(BaseModel):
-    """What is there."""
-
     free: list[str] = []
 
 
