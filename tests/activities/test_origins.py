@@ -182,19 +182,13 @@ def test_what_a_fault_or_an_observation_shows_is_as_trusted_as_its_step_and_kind
 
 
 def test_the_reason_of_a_fault_is_never_trusted_but_a_source() -> None:
-    """A service may repeat the arguments in it."""
-    failed = fault("a").model_copy(update={"source": "look_up", "reason": "There is no evil-7."})
-    (origin,) = traced("evil-7", asked("go", records=[done("a", "look_up", None)], faults=[failed]))
-
-    assert (origin.source, origin.quote) == ("a", "There is no evil-7.")
-
-
-def test_a_step_that_a_later_turn_tells_to_be_tainted_makes_its_fault_untrusted() -> None:
-    """The flag may come after the fault."""
-    failed = fault("a", observed="evil-7").model_copy(update={"source": "look_up"})
+    """A service may repeat the arguments in it. What the fault observed is untrusted once its step is: even later."""
+    failed = fault("a", observed="evil-7").model_copy(update={"source": "look_up", "reason": "There is no evil-8."})
+    (origin,) = traced("evil-8", asked("go", records=[done("a", "look_up", None)], faults=[failed]))
     first = asked("go", records=[record(step("a", "look_up", {}), StepStatus.FAILED)], faults=[failed])
     later = asked("", records=[record(step("a", "look_up", {}), StepStatus.FAILED, is_tainted=True)])
 
+    assert (origin.source, origin.quote) == ("a", "There is no evil-8.")
     assert not traced("evil-7", asked(""), [turn(first)])
     assert traced("evil-7", later, [turn(first)])
 
@@ -220,13 +214,9 @@ def test_each_literal_has_its_path_and_references_have_none() -> None:
         ("a", "labels.x\\u202ey"),
         ("b", "value"),
     ]
-
-
-def test_an_object_that_is_nearly_a_reference_holds_literals() -> None:
-    """Only an object with exactly the keys of a reference is replaced by a result."""
-    found = traced({"$from": "page", "path": "a", "note": "evil"}, asked("$from path note"))
-
-    assert [origin.at for origin in found] == ["value.$from", "value.path", "value.note"]
+    # only an object with exactly the keys of a reference is replaced by a result
+    nearly = traced({"$from": "page", "path": "a", "note": "evil"}, asked("$from path note"))
+    assert [origin.at for origin in nearly] == ["value.$from", "value.path", "value.note"]
 
 
 # The strict comparison
@@ -424,19 +414,14 @@ def test_the_source_is_found_although_it_is_written_in_another_way(value: JsonVa
 
 
 def test_input_of_the_task_and_what_the_planner_asked_are_named() -> None:
-    """No step returned them. A result comes before what the planner wrote."""
+    """No step returned them. A result comes before what the planner wrote, and a word before a part of a longer one."""
     option = Word(question="Whom?", text="eve@evil.org", is_option=True)
     with_input = asked("go").model_copy(update={"untrusted_input": "from eve@evil.org"})
+    records = [page("about evilcorp1x", "first"), page("about evilcorp1", "second")]
 
     assert traced("eve@evil.org", with_input)[0].source == "input"
     assert traced("eve@evil.org", asked("go", words=[option]))[0].source == "conversation"
     assert traced("eve@evil.org", asked("go", words=[option], records=[page("eve@evil.org")]))[0].source == "page"
-
-
-def test_a_word_is_preferred_to_a_part_of_a_longer_word() -> None:
-    """The first page has the value only inside another."""
-    records = [page("about evilcorp1x", "first"), page("about evilcorp1", "second")]
-
     assert traced("evilcorp1", asked("go", records=records))[0].source == "second"
     assert traced("evilcorp1", asked("go", records=records[:1]))[0].source == "first"
 

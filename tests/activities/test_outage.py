@@ -201,20 +201,6 @@ async def test_a_server_that_may_not_be_written_is_for_a_person(served: AsyncEng
 
 
 @ON_A_FILE
-async def test_a_full_disk_is_for_a_person(engine: AsyncEngine) -> None:
-    """And what was there before can still be read."""
-    async with writing(engine).begin() as tx:
-        await tx.execute(text("CREATE TABLE words (word TEXT)"))
-        await tx.execute(text("PRAGMA max_page_count = 1"))  # which means: no page more
-    with pytest.raises(DBAPIError) as full:
-        async with writing(engine).begin() as tx:
-            await tx.execute(text("INSERT INTO words VALUES (zeroblob(1000000))"))
-
-    assert (classify(full.value).code, is_unavailable(full.value)) == (Code.QUOTA_EXHAUSTED, False)
-    assert await store_id(engine)
-
-
-@ON_A_FILE
 async def test_a_damaged_file_is_for_a_person(engine: AsyncEngine, tmp_path: Path) -> None:
     """Also where a new connection finds it so, which leaves nothing open."""
     await engine.dispose()

@@ -185,13 +185,9 @@ def test_what_looks_like_a_reference_is_said_as_one(value: JsonValue, meant: str
     expected = [f"step 'b': travel: 'city' looks like a reference: write {meant}"] if meant else []
 
     assert [reason for reason in found if "looks like a reference" in reason] == expected
-
-
-def test_a_step_that_is_needed_may_be_meant_too() -> None:
-    """One of an earlier plan, and wherever the value stands."""
-    (reason,) = reasons(step("b", "travel", "old", city="Ulm", stop={"city": "${old.city}"}))
-
-    assert '\'stop.city\' looks like a reference: write {"$from": "old", "path": "city"}' in reason
+    # one of an earlier plan, and wherever the value stands
+    (earlier,) = reasons(step("b", "travel", "old", city="Ulm", stop={"city": "${old.city}"}))
+    assert '\'stop.city\' looks like a reference: write {"$from": "old", "path": "city"}' in earlier
 
 
 def test_arguments_are_read_as_json() -> None:
@@ -234,14 +230,10 @@ def test_too_much_is_refused(proposal: NewSteps | Answer | Question, words: str)
     assert words in reason.text
 
 
-def test_other_proposals_have_nothing_to_check() -> None:
-    """Whether an empty plan fits the task is the workflow's question."""
+def test_all_mistakes_of_a_plan_are_said_at_once() -> None:
+    """A planner mends its proposal in one go. Whether an empty plan fits the task is the workflow's question."""
     for proposal in (DONE, Question(text="Which?"), GiveUp(reason="No way."), plan()):
         assert find_mistakes(proposal, KINDS) == []
-
-
-def test_all_mistakes_of_a_plan_are_said_at_once() -> None:
-    """A planner mends its proposal in one go."""
     wrong = [step("1", "travel"), step("b", "nothing"), step("c", "travel"), step("d", "travel", city="Ulm")]
 
     assert [reason.partition(":")[0] for reason in reasons(*wrong)] == [
@@ -258,19 +250,14 @@ async def proposed(planner: ScriptedPlanner, given: Situation) -> Proposed:
 
 
 async def test_a_hand_written_plan_is_the_proposal() -> None:
-    """The planner is not asked, and the plan passes the same checks."""
+    """Nobody is asked, and it passes the same checks; of a proposal that is too large, only the reasons go back."""
     back = await proposed(ScriptedPlanner([]), situation(plan=[step("a", "nothing")]))
+    large = await proposed(ScriptedPlanner([Answer(result="x" * 3_000_000)]), situation())
 
     assert back.proposal == plan(step("a", "nothing"))
     assert back.rejected == (Mistake(text="step 'a': there is no kind 'nothing': there are meet, travel", step="a"),)
-
-
-async def test_a_proposal_that_is_too_large_does_not_travel() -> None:
-    """A result of megabytes would be refused by the server: the reasons go back, the proposal does not."""
-    back = await proposed(ScriptedPlanner([Answer(result="x" * 3_000_000)]), situation())
-
-    assert "bytes, more than 65536" in back.rejected[0].text
-    assert len(back.model_dump_json()) < 1000
+    assert "bytes, more than 65536" in large.rejected[0].text
+    assert len(large.model_dump_json()) < 1000
 
 
 class Broken(ScriptedPlanner):

@@ -158,10 +158,7 @@ RIGHT = [
     ],
 )
 def test_a_name_is_followed_as_far_as_the_annotations_lead(ensure: str, result: Any) -> None:
-    """Through models, unions, lists, tuples and dictionaries; where anything may be, nothing is refused.
-
-    A result need not be a model, and a root model is what it wraps.
-    """
+    """Through models, unions and lists; where anything may be, nothing is refused. A result need not be a model."""
     assert mistakes("tool", ensure, Charge, result) == []
 
 
@@ -248,10 +245,7 @@ async def test_a_condition_that_cannot_be_decided_is_broken(
     ("lying", "effect"), [(quote, Applied.NONE), (charge, Applied.APPLIED), (write, Applied.NONE)], ids=str
 )
 async def test_a_lie_does_not_hide_that_the_call_happened(calls: Bench, lying: Tool[..., Any], effect: Applied) -> None:
-    """It answered, so it happened; only a read, and a transaction that was rolled back, have changed nothing.
-
-    The planner reads what does not hold, and sees what came back.
-    """
+    """Only a read, and a transaction that was rolled back, have changed nothing; the planner sees what came back."""
     fault, error = await calls.fails(lying, amount="24.50")
 
     assert (fault.code, fault.applied, error.non_retryable) == (Code.UNEXPECTED_RESULT, effect, True)

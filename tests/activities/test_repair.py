@@ -184,10 +184,7 @@ async def question(situation: Situation) -> Question:
 
 
 async def test_which_of_two_equally_near_times_is_the_users_choice() -> None:
-    """The question names what was refused and why; the nearest times come first.
-
-    A single nearest time needs no question, and nobody is asked where the task does not wait.
-    """
+    """The nearest times come first; a single nearest time needs no question, nor does a task that does not wait."""
     asks = await question(choosing("09:30", "13:30", "14:30", "15:00"))
     nobody = refused(observations=(seen("book", {"free": ["13:30", "14:30"]}),))
     plans = [await new_plan(situation) for situation in (choosing("14:30", "15:00"), nobody)]

@@ -57,10 +57,7 @@ def test_the_frames_name_files_and_no_folders() -> None:
 
 
 async def test_the_store_keeps_parameters_out_of_messages(tmp_path: Path) -> None:
-    """SQLAlchemy would write the values of a failed statement into its exception.
-
-    The line of the tool is among the frames: a library that raises deep inside does not push it out.
-    """
+    """SQLAlchemy would write them into its exception; a library that raises deep inside does not push out our line."""
     engine = await open_store(f"sqlite+aiosqlite:///{tmp_path / 'store.db'}")
     with pytest.raises(exc.OperationalError) as raised:
         async with engine.begin() as connection:

@@ -434,19 +434,12 @@ def test_a_statement_counts_where_it_is_executed(shelf: str) -> None:
 
 
 class Keeper:
-    """Keeps a connection."""
-
     def write(self) -> object:
         """Write with a library that nobody counts."""
         return sqlite3.connect("")
 
 
-KEEPER = Keeper()
-
-
-def through_a_value(args: Call) -> object:
-    """Use a value of the module."""
-    return KEEPER.write()
+KEEPER, NOTE = Keeper(), plain(note)
 
 
 def through_a_body(args: Call) -> object:
@@ -456,31 +449,14 @@ def through_a_body(args: Call) -> object:
     return smtplib.SMTP()
 
 
-NOTE = plain(note)
-
-
-def through_a_tool(args: Call) -> object:
-    """Call another tool."""
-    return NOTE(args)
-
-
-def through_a_closure() -> Callable[[], object]:
-    """Make a function that keeps what it needs."""
-    connect = sqlite3.connect
-    return lambda: connect("")
-
-
-def nothing_of_it(args: Call) -> object:
-    """Use another library of the same module."""
-    return requests.get(args.url, timeout=5)
-
-
 def test_a_library_is_found_where_it_is_named() -> None:
     """In the function, or in what that names of its program; a file may have tools for several services."""
-    for function in (through_a_value, through_a_tool, through_a_closure()):
-        assert "sqlite3" in (libraries_of(function) or ())
+    connect = sqlite3.connect
+    through: list[Callable[..., object]] = [lambda _: KEEPER.write(), lambda args: NOTE(args), lambda: connect("")]
+    other = libraries_of(lambda args: requests.get(args.url, timeout=5))
+
+    assert [one for one in through if "sqlite3" not in (libraries_of(one) or ())] == []
     assert "smtplib" in (libraries_of(through_a_body) or ())
-    other = libraries_of(nothing_of_it)
     assert other is not None and "requests" in other and not {"sqlite3", "smtplib"} & other
 
 
@@ -497,12 +473,11 @@ def through_no_module(args: Call) -> object:
     return frozen_settings.get(args.url)
 
 
-@pytest.mark.parametrize("value", [Frozen(), None])
-def test_what_is_no_module_has_no_libraries(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
+def test_what_is_no_module_has_no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """A program may put any object into `sys.modules`; None blocks an import."""
-    monkeypatch.setitem(sys.modules, "frozen_settings", value)
-
-    assert libraries_of(through_no_module) is not None
+    for value in (Frozen(), None):
+        monkeypatch.setitem(sys.modules, "frozen_settings", value)
+        assert libraries_of(through_no_module) is not None
 
 
 def test_a_library_of_an_unknown_version_makes_no_count_complete(tmp_path: Path) -> None:

@@ -90,10 +90,7 @@ def test_no_more_are_found_than_can_be_looked_at() -> None:
 
 
 def test_of_many_kinds_those_are_shown_that_the_task_speaks_of() -> None:
-    """In the order of the catalogue, as many as can be looked at, with the kind that finds the others.
-
-    A model that is shown nothing could only guess; of few kinds there is nothing to choose.
-    """
+    """In the order of the catalogue, with the kind that finds the others; with nothing, a model could only guess."""
     shown = shortlist(MANY, "What will the weather be, and what was refunded?")
 
     assert len(shown) == MAX_SHOWN and shown == [name for name in MANY if name in shown]

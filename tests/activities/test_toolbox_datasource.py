@@ -56,10 +56,7 @@ async def found(engine: AsyncEngine, statement: str) -> list[object]:
 
 
 async def test_words_and_ledger_commit_there(calls: Bench, bank: AsyncEngine) -> None:
-    """And nothing in the store, where a table `words` does not even exist; what fails leaves nothing there either.
-
-    A second call is given what the first came to: the ledger that knows it is the one there.
-    """
+    """And nothing in the store; what fails leaves nothing, and a second call is given what the first came to."""
     writer = Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank))
     first, second = [await calls.call(writer, run="r", word="one") for _ in range(2)]
     await calls.fails(writer, word="no")
@@ -95,10 +92,7 @@ async def jot(args: Word, tx: Transaction) -> Word:
 
 
 async def test_without_a_datasource_it_is_the_store(calls: Bench, bank: AsyncEngine) -> None:
-    """Where an unkeyed tool does not write: the row of its claim would have to wait for it.
-
-    What it writes there commits with the ledger when it says so.
-    """
+    """There an unkeyed tool does not write, since the row of its claim would have to wait for it."""
     fault, _ = await calls.fails(Tool(jot, Effect.UNKEYED, ToolOptions()), word="one")
     left = await calls.rows("SELECT word FROM notes")
     await calls.call(Tool(jot, Effect.TRANSACTIONAL, ToolOptions()), word="two")

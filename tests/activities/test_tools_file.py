@@ -177,10 +177,7 @@ def test_all_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 
 def test_a_module_below_the_current_directory_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found last of all, so nothing in that directory hides what is installed.
-
-    A package has the tools that it imports from its modules, and not those of others.
-    """
+    """Last of all, so nothing there hides what is installed; a package has the tools that it imports from within."""
     written(tmp_path / "myshop" / "tools.py", TOOL)
     written(tmp_path / "myshop" / "__init__.py", "from tests.crash.tools import note\nfrom myshop.tools import echo")
     written(tmp_path / "json.py", "raise RuntimeError('the wrong one')")

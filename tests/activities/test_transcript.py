@@ -43,10 +43,7 @@ def turn(situation: Situation, *, task: str = "run", branch: int = 0, says: str 
 
 
 async def test_a_turn_is_recorded_once_and_read_as_it_was_written(transcript: Transcript) -> None:
-    """With the provider's own blocks, and everything that was told; whoever comes second gets the first one's answer.
-
-    The same situation finds it, later, and with another number of calls left: neither changes what was asked.
-    """
+    """With the provider's own blocks; clocks and the number of calls left do not change what was asked."""
     past = turn(told(1), says="first")
     first = await transcript.write(past, before=0)
     second = await transcript.write(turn(told(1), says="second"), before=0)

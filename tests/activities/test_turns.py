@@ -1,8 +1,9 @@
 """Calls that wait for their turn at a service, in the store: their order, and what becomes of those that are lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -16,7 +17,7 @@ from activities.boundary.breakers.tickets import TICKETS
 from activities.storage.store import open_store
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
-from replan import Busy, CircuitBreaker, Unreachable, tool
+from replan import Busy, CircuitBreaker, Tool, Unreachable, tool
 from tests.activities.bench import Bench
 from tests.gate import on_sqlite
 from workflows.account.metrics import PATIENCE_USED, WAITING_CALLS, Sample
@@ -37,34 +38,23 @@ class Said(BaseModel):
     word: str = "here"
 
 
-async def answer(service: str) -> Said:
-    if error := ANSWERS.get(service):
-        raise error
-    return Said()
+def calling(service: str, kind: Callable[..., Any], **options: Any) -> Tool[..., Any]:
+    """A tool that asks this service, or tells it something."""
+
+    async def call(args: Nothing) -> Said:
+        """Answer, or fail."""
+        if error := ANSWERS.get(service):
+            raise error
+        return Said()
+
+    call.__name__ = service
+    made: Tool[..., Any] = kind(**options)(call)
+    return made
 
 
-@tool.read(breaker=AT_ONCE)
-async def ask(args: Nothing) -> Said:
-    """Ask a service."""
-    return await answer("ask")
-
-
-@tool.read
-async def probe(args: Nothing) -> Said:
-    """Ask a service whose breaker opens after failures of two calls."""
-    return await answer("probe")
-
-
-@tool.unkeyed
-async def tell(args: Nothing) -> Said:
-    """Tell it something, once."""
-    return await answer("tell")
-
-
-@tool.unkeyed(breaker=AT_ONCE)
-async def send(args: Nothing) -> Said:
-    """Tell a service, once."""
-    return await answer("send")
+ask, send = calling("ask", tool.read, breaker=AT_ONCE), calling("send", tool.unkeyed, breaker=AT_ONCE)
+probe, tell = calling("probe", tool.read), calling("tell", tool.unkeyed)
+"""Their breakers open after failures of two calls."""
 
 
 @pytest.fixture
@@ -235,25 +225,19 @@ async def test_a_call_that_waits_alone_delays_nobody_at_a_service_with_a_limit(w
     assert (await workers[1].call(limited, header=header("b", started=9.0))).result == {"word": "here"}
 
 
-async def test_a_call_that_fails_while_others_succeed_uses_its_attempts(workers: list[Bench]) -> None:
-    """Its service is there, so it does not wait for ever."""
+async def test_a_call_that_waited_alone_uses_its_attempts_while_others_succeed(workers: list[Bench]) -> None:
+    """Its service is there, so it does not wait for ever; its success leaves no ticket, and the row as before."""
+    await waits_alone(workers[0])
+    told = await called(workers[0], "probe")
+    await answered(workers[1], "a")
+    left = (await workers[0].boundary.breakers.all())[0], await workers[0].boundary.breakers.services_awaited()
     await waits_alone(workers[0])
     await answered(workers[1], "b")
-    told = await called(workers[0], "probe")
+    told += await called(workers[0], "probe")
     third, fourth = await probed(workers[0], "a", attempts=2), await probed(workers[0], "a", attempts=1)
 
-    assert told == ["a"]
+    assert (told, left) == (["a", "a"], ({"probe": Breaker()}, []))
     assert [(one.queued, one.is_trial, one.taken) for one in (third, fourth)] == [(None, False, 1)] * 2
-    assert await workers[0].boundary.breakers.services_awaited() == []
-
-
-async def test_the_success_of_a_call_that_waited_alone_leaves_nothing(workers: list[Bench]) -> None:
-    """No ticket, and the row is as before."""
-    await waits_alone(workers[0])
-    assert await called(workers[0], "probe") == ["a"]
-    await answered(workers[1], "a")
-
-    assert (await workers[0].boundary.breakers.all())[0] == {"probe": Breaker()}
     assert await workers[0].boundary.breakers.services_awaited() == []
 
 

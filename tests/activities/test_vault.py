@@ -88,10 +88,7 @@ async def test_a_store_that_cannot_be_used_is_a_fault_in_our_own_words(engine: A
 
 
 async def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
-    """Keeping and fetching both say so, with the code that a task waits for.
-
-    What cannot be fetched must be retryable: the SDK closes the workflow on any other error.
-    """
+    """What cannot be fetched must be retryable: the SDK closes the workflow on any other error."""
     engine = await open_store(sqlite_url(tmp_path))
     vault = Vault(engine)
     claims = await vault.store(of("task"), [payload("x")])
@@ -147,10 +144,7 @@ async def test_what_another_namespace_or_none_stored_is_not_pruned(engine: Async
 
 
 async def test_what_a_closed_task_left_says_that_it_was_pruned(engine: AsyncEngine) -> None:
-    """When, and by whom; a result is read as that sentence, anything else raises it.
-
-    A closed task may be reset behind what was pruned, and come to the same: then it is there again.
-    """
+    """When, and by whom, as a result or raised; a task that was reset behind it may store the same again."""
     vault = Vault(engine, "ours")
     claims = await vault.store(of("task"), [payload("x")])
     await vault.prune(EndedTasks(closed=["task"], gone=[]), LATER, "me@host")

@@ -162,10 +162,7 @@ async def test_a_new_store_that_is_locked_is_refused_with_the_process_that_holds
 
 @pytest.mark.parametrize("pauses", [*range(12), None])
 async def test_a_cancel_leaves_no_claim_behind(engine: AsyncEngine, pauses: int | None) -> None:
-    """Wherever it comes: the call was not made, so the next attempt may claim the key, or finds what was recorded.
-
-    Without pauses, it comes right after the effect, before anything is awaited: nobody has to find it out.
-    """
+    """The next attempt may claim the key, or finds what was recorded; without pauses, it comes right after the call."""
     entry, called = LedgerEntry("run/1", "task", "1", "pay", "digest"), list[int]()
 
     async def call() -> JsonValue:
