@@ -217,15 +217,10 @@ async def test_only_our_own_classes_say_that_an_earlier_attempt_was_harmless(cal
 
 @pytest.mark.parametrize("wait", [math.nan, math.inf, -math.inf, -1.0, 10**400, 1e300])
 async def test_a_wait_that_is_no_time_does_not_end_the_attempt_without_a_fault(calls: Bench, wait: float) -> None:
-    """A tool may compute it from what a service sent."""
+    """A tool may compute it from what a service sent; no step waits longer than a day."""
     found, _ = await calls.fails(charging(Busy("Later.", retry_after=wait)))
 
     assert found.code is Code.BUSY and (found.retry_after or 0.0) <= 86_400
-
-
-@pytest.mark.parametrize("wait", [10**400, 1e300])
-def test_a_declared_wait_is_bounded(wait: float) -> None:
-    """No step waits longer than a day."""
-    raises = entries({KeyError: fault("busy", retry_after=wait)})
-
-    assert judge(KeyError(), raises).fault.retry_after == 86_400
+    if wait > 86_400 and math.isfinite(wait):
+        declared = entries({KeyError: fault("busy", retry_after=wait)})
+        assert judge(KeyError(), declared).fault.retry_after == 86_400

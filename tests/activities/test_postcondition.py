@@ -256,14 +256,6 @@ async def test_a_lie_does_not_hide_that_the_call_happened(calls: Bench, lying: T
     )
 
 
-async def test_a_transaction_whose_result_is_broken_leaves_nothing(calls: Bench) -> None:
-    """The condition is asked before the commit."""
-    await calls.fails(write, amount=7)
-    await calls.call(write, amount=1)
-
-    assert await calls.rows("SELECT word FROM notes") == ["1.00"]
-
-
 async def test_the_condition_is_over_what_was_asked_for(calls: Bench) -> None:
     """A tool that uses its arguments up does not change what it has to keep; what was left out has its default."""
 
@@ -276,12 +268,8 @@ async def test_the_condition_is_over_what_was_asked_for(calls: Bench) -> None:
     default = await calls.call(returning("len(args.notes) == 0 and result > 0", lambda: 1, int), amount=1)
 
     assert (back.result, default.result) == (["b", "a"], 1)
-
-
-def test_the_spec_and_the_catalogue_say_what_is_ensured() -> None:
-    """The workflow's history keeps it, and people see it."""
+    # the workflow's history keeps it, and people see it
     registry = Registry([quote])
-
     assert registry["quote"].spec.ensure == "result.amount == args.amount"
     assert "ensure=result.amount == args.amount" in registry.catalogue()
 

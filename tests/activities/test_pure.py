@@ -202,20 +202,15 @@ async def test_other_tools_cannot_take_the_threads_of_pure_tools(calls: Bench) -
 
 
 async def test_a_long_result_is_too_large_for_a_local_activity_only(calls: Bench) -> None:
-    """One workflow task records the results of many; an ordinary activity has room for it."""
+    """One workflow task records the results of many. A kind that is not pure here is missing as a local activity."""
+    missing, _ = await calls.fails(block, environment=local())
     fault, _ = await calls.fails(repeat, text="a", environment=local())
     back = await calls.call(repeat, text="a")
 
     assert fault.code is Code.TOO_LARGE
     assert "more than 8192: let it return less, or declare it as @tool.read." in fault.reason
     assert len(str(back.result)) > MAX_LOCAL_RESULT
-
-
-async def test_a_kind_that_is_not_pure_here_is_missing_as_a_local_activity(calls: Bench) -> None:
-    """The task's catalogue is of another version: an ordinary activity then runs it with its own guards."""
-    fault, _ = await calls.fails(block, environment=local())
-
-    assert (fault.code, "is no @tool.pure" in fault.reason) == (Code.MISSING_TOOL, True)
+    assert (missing.code, "is no @tool.pure" in missing.reason) == (Code.MISSING_TOOL, True)
 
 
 async def test_a_transient_fault_of_a_local_activity_sends_no_heartbeat(calls: Bench) -> None:

@@ -11,7 +11,6 @@ from activities.errors import Refused
 from activities.toolbox.documents.document import MAX_FILE
 from activities.toolbox.documents.excerpt import MAX_TEXT, DocumentText
 from activities.toolbox.documents.read_document import DocumentName, read_document
-from activities.toolbox.documents.search import Query, search
 from activities.toolbox.injection import Documents
 from tests.activities.bench import Bench
 from tests.activities.pdfs import BOMBS, BROKEN, packed, pdf
@@ -73,34 +72,20 @@ def test_a_document_is_read_by_its_name(documents: Documents, name: str, title: 
     assert found.left_out is None
 
 
-def test_what_search_names_can_be_read(documents: Documents) -> None:
-    """The path of a hit is the name of a document."""
-    hit = search(Query(query="thirty days"), documents).hits[0]
-
-    assert "Thirty days." in read(documents, hit.path).text
-
-
-@pytest.mark.parametrize(("name", "pages"), [("diary.txt", 11), ("book.pdf", 10)])
-def test_a_long_document_is_read_in_pieces(documents: Documents, name: str, pages: int) -> None:
-    """One call returns a bounded text and says what is left out and how to get it."""
-    found = read(documents, name)
-
-    assert len(found.text) <= MAX_TEXT
-    assert (found.first, found.pages) == (1, pages)
-    assert found.left_out == f"pages {found.last + 1} to {pages}: call again with page {found.last + 1}"
-
-
 @pytest.mark.parametrize(
-    ("name", "whole"),
-    [("diary.txt", DIARY), pytest.param("book.pdf", "\n".join(BOOK), marks=pytest.mark.full)],
+    ("name", "count", "whole"),
+    [("diary.txt", 11, DIARY), pytest.param("book.pdf", 10, "\n".join(BOOK), marks=pytest.mark.full)],
 )
-def test_the_pieces_make_the_whole(documents: Documents, name: str, whole: str) -> None:
-    """Following what `left_out` says, everything is read and nothing twice."""
+def test_a_long_document_is_read_in_pieces(documents: Documents, name: str, count: int, whole: str) -> None:
+    """Each says what is left out and how to get it; following that, everything is read and nothing twice."""
     texts, page, pages = list[str](), 1, 1
     while page <= pages:
         found = read(documents, name, page)
         texts.append(found.text)
+        assert (found.first, found.pages, len(found.text) <= MAX_TEXT) == (page, count, True)
         page, pages = found.last + 1, found.pages
+        if page <= pages:
+            assert found.left_out == f"pages {page} to {count}: call again with page {page}"
 
     assert "\n".join(texts).split() == whole.split()
 

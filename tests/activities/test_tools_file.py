@@ -1,6 +1,5 @@
 """Loading a user's tools file: what cannot be loaded is a sentence, and nothing of the user's gets in our way."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,20 +76,6 @@ def test_the_line_is_the_one_of_the_file_itself(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
 
     assert mistakes_of(Path("mine.py")) == ["mine.py:3 cannot be imported (KeyError: 'x'): correct it there."]
-
-
-def test_a_users_folder_does_not_shadow_ours(tmp_path: Path) -> None:
-    """Modules named as ours beside the tools file change nothing, for the file and for the worker."""
-    written(tmp_path / "activities" / "__init__.py", "raise RuntimeError('the wrong one')")
-    written(tmp_path / "replan" / "__init__.py", "raise RuntimeError('the wrong one')")
-    written(tmp_path / "workflows.py", "raise RuntimeError('the wrong one')")
-    file = written(tmp_path / "mine.py", TOOL)
-    code = f"from activities.toolbox.registry import *; from pathlib import Path; load(Path({str(file)!r})); "
-    code += "import workflows.plans.guards, activities.errors; print(activities.errors.__file__)"
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True)
-
-    assert ran.stdout.strip() == str(ROOT / "activities" / "errors.py"), ran.stderr
 
 
 def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:

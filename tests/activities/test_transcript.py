@@ -118,24 +118,15 @@ async def test_a_branch_goes_on_under_its_number(transcript: Transcript) -> None
 
 
 async def test_a_conversation_is_carried_on(transcript: Transcript) -> None:
-    """Over several tasks, the oldest turns first; before the first turn by what the task says."""
-    await transcript.write(turn(told(1), task="one"), before=0)
-    await transcript.write(turn(told(1, continues="one"), task="two"), before=0)
-    new = await transcript.load("three", "two")
+    """Over several tasks, the oldest turns first; one that carries itself on has an end, and hangs nobody."""
+    for task, earlier in (("one", None), ("two", "one"), ("a", "b"), ("b", "a")):
+        await transcript.write(turn(told(1, continues=earlier), task=task), before=0)
+    new = await transcript.load("three", "two")  # before the first turn, by what the task says
     await transcript.write(turn(told(1, continues="two"), task="three"), before=0)
-    later = await transcript.load("three")
+    found = [[past.task for past in (await transcript.load(task)).newest()] for task in ("three", "a", "b")]
 
     assert [past.task for past in new.before(1, 0)] == ["one", "two"]
-    assert [past.task for past in later.before(2, 0)] == ["one", "two", "three"]
-
-
-async def test_a_task_that_carries_itself_on_has_an_end(transcript: Transcript) -> None:
-    """Nothing makes one, and nothing hangs where somebody does."""
-    await transcript.write(turn(told(1, continues="b"), task="a"), before=0)
-    await transcript.write(turn(told(1, continues="a"), task="b"), before=0)
-
-    assert [past.task for past in (await transcript.load("a")).newest()] == ["a"]
-    assert [past.task for past in (await transcript.load("b")).newest()] == ["a", "b"]
+    assert found == [["one", "two", "three"], ["a"], ["a", "b"]]
 
 
 async def test_what_is_carried_on_stays_as_it_was(transcript: Transcript) -> None:
