@@ -167,13 +167,12 @@ def redirect(to: str, status: int = 302) -> bytes:
     return reply(status, PAGE, location=to)
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_followed(status: int) -> None:
+async def test_a_redirect_is_followed() -> None:
     """The result says where the page stood in the end."""
-    async with serving(redirect("/there?x=1#part", status), reply(200, PAGE)) as url:
-        page = await fetch(f"{url}/here")
-
-    assert (page.title, page.url) == ("Prices", f"{url}/there?x=1#part")
+    for status in (301, 302, 303, 307, 308):
+        async with serving(redirect("/there?x=1#part", status), reply(200, PAGE)) as url:
+            page = await fetch(f"{url}/here")
+        assert (page.title, page.url) == ("Prices", f"{url}/there?x=1#part")
 
 
 HOSTS = [

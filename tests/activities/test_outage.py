@@ -210,18 +210,14 @@ async def test_a_damaged_file_is_for_a_person(engine: AsyncEngine, tmp_path: Pat
     assert (await fault_of(engine)).code is Code.NEEDS_PERSON
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        "ALTER TABLE replan_ledger DROP COLUMN claim",
-        "ALTER TABLE replan_ledger RENAME COLUMN step TO place",
-        "DROP TABLE replan_ledger",
-    ],
-)
+CHANGES = ["DROP COLUMN claim", "RENAME COLUMN step TO place", "RENAME TO another"]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 async def test_tables_of_another_version_are_for_a_person(engine: AsyncEngine, change: str) -> None:
     """A newer worker migrated the store while this one ran: no bug of the tool."""
     async with writing(engine).begin() as tx:
-        await tx.execute(text(change))
+        await tx.execute(text(f"ALTER TABLE replan_ledger {change}"))
     fault = await fault_of(engine)
 
     assert (fault.code, "of another version than this worker" in fault.reason) == (Code.WRONG_STORE, True)

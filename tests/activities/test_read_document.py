@@ -169,19 +169,14 @@ def test_a_bomb_is_refused(documents: Documents) -> None:
     assert "page 1 cannot be read" in refusal(documents, "bomb.pdf").reason
 
 
-def test_a_page_that_is_too_long_is_cut(documents: Documents) -> None:
-    """A result is bounded even where a page is not."""
+def test_a_page_that_is_too_long_is_cut_and_one_of_pictures_says_so(documents: Documents) -> None:
+    """A result is bounded even where a page is not, and an empty text is explained."""
     (documents.root / "long.pdf").write_bytes(packed(b"BT /F1 9 Tf (" + b"word " * 10_000 + b") Tj ET"))
+    (documents.root / "scan.pdf").write_bytes(pdf(""))
     found = read(documents, "long.pdf")
 
     assert len(found.text) == MAX_TEXT
     assert found.left_out == "the rest of page 1, which is too long to be shown"
-
-
-def test_a_pdf_of_pictures_says_so(documents: Documents) -> None:
-    """An empty text is explained."""
-    (documents.root / "scan.pdf").write_bytes(pdf(""))
-
     assert read(documents, "scan.pdf").left_out == "its pages hold no text, perhaps pictures of it"
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import Context
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ from activities.libraries import libraries_of
 from activities.sends import Sends, counted
 from evals.fakes.http_server import reply, serving
 from replan import Key, Refused, Tool, fault, tool
-from tests.activities.bench import Bench, bench
+from tests.activities.bench import Bench
 from tests.processes import ROOT
 from workflows.faults.fault import Applied, Code
 
@@ -42,13 +42,6 @@ class Call(BaseModel):
 
 class Done(BaseModel):
     """Nothing to say."""
-
-
-@pytest.fixture
-async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
-    """A boundary with a store."""
-    async with bench(tmp_path) as opened:
-        yield opened
 
 
 def with_urllib(method: str, url: str) -> None:
