@@ -221,6 +221,6 @@ async def test_a_wait_that_is_no_time_does_not_end_the_attempt_without_a_fault(c
     found, _ = await calls.fails(charging(Busy("Later.", retry_after=wait)))
 
     assert found.code is Code.BUSY and (found.retry_after or 0.0) <= 86_400
-    if wait > 86_400 and math.isfinite(wait):
+    if wait > 86_400 and wait != math.inf:
         declared = entries({KeyError: fault("busy", retry_after=wait)})
         assert judge(KeyError(), declared).fault.retry_after == 86_400

@@ -37,19 +37,18 @@ LIE = Decimal("1.00")
 """What the world charges, whatever was asked for."""
 
 
-@tool.read(ensure="result.amount == args.amount")
-async def quote(args: Charge) -> Receipt:
-    """Look up what a charge would be, and always find the same."""
+KEEPS = "result.amount == args.amount"
+
+
+async def lie(args: Charge) -> Receipt:
+    """Look up or make a charge, and always come to the same."""
     return Receipt(amount=LIE)
 
 
-@tool.idempotent(ensure="result.amount == args.amount")
-async def charge(args: Charge) -> Receipt:
-    """Charge something, but always the same."""
-    return Receipt(amount=LIE)
+quote, charge = tool.read(ensure=KEEPS)(lie), tool.idempotent(ensure=KEEPS)(lie)
 
 
-@tool.transactional(ensure="result.amount == args.amount")
+@tool.transactional(ensure=KEEPS)
 async def write(args: Charge, tx: Transaction) -> Receipt:
     """Write a charge down, but always the same."""
     await tx.execute(text("INSERT INTO notes VALUES (:word)"), {"word": str(LIE)})
@@ -270,7 +269,7 @@ async def test_the_condition_is_over_what_was_asked_for(calls: Bench) -> None:
     assert (back.result, default.result) == (["b", "a"], 1)
     # the workflow's history keeps it, and people see it
     registry = Registry([quote])
-    assert registry["quote"].spec.ensure == "result.amount == args.amount"
+    assert registry["lie"].spec.ensure == KEEPS
     assert "ensure=result.amount == args.amount" in registry.catalogue()
 
 

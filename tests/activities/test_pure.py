@@ -37,7 +37,7 @@ class Slow(Text):
 
 
 OPEN = threading.Event()
-"""Lets `hang` and `Slow` return."""
+"""Lets `wait` and `Slow` return."""
 
 
 @tool.pure
@@ -52,11 +52,13 @@ async def on_the_loop(args: Text) -> Text:
     return Text(text=threading.current_thread().name)
 
 
-@tool.pure
-def hang(args: Text) -> Text:
+def wait(args: Text) -> Text:
     """Return when the event is set."""
     OPEN.wait(60)
     return args
+
+
+hang, linger = tool.pure(wait), tool.read(wait)
 
 
 @tool.pure
@@ -69,13 +71,6 @@ def check(args: Slow) -> Text:
 def repeat(args: Text) -> Text:
     """Return the text many times."""
     return Text(text=args.text * (MAX_LOCAL_RESULT + 1))
-
-
-@tool.read
-def linger(args: Text) -> Text:
-    """Hold a thread until the event is set."""
-    OPEN.wait(60)
-    return args
 
 
 @tool.read
