@@ -221,19 +221,25 @@ async def test_a_call_that_alone_finds_its_service_down_waits_and_delays_nobody(
     assert (await workers[1].call(limited, header=header("b", started=9.0))).result == {"word": "here"}
 
 
-async def test_a_call_that_waited_alone_uses_its_attempts_while_others_succeed(workers: list[Bench]) -> None:
-    """Its service is there, so it does not wait for ever; its success leaves no ticket, and the row as before."""
-    await waits_alone(workers[0])
-    told = await called(workers[0], "probe")
-    await answered(workers[1], "a")
-    left = (await workers[0].boundary.breakers.all())[0], await workers[0].boundary.breakers.services_awaited()
+async def test_a_call_that_fails_while_others_succeed_uses_its_attempts(workers: list[Bench]) -> None:
+    """Its service is there, so it does not wait for ever."""
     await waits_alone(workers[0])
     await answered(workers[1], "b")
-    told += await called(workers[0], "probe")
+    told = await called(workers[0], "probe")
     third, fourth = await probed(workers[0], "a", attempts=2), await probed(workers[0], "a", attempts=1)
 
-    assert (told, left) == (["a", "a"], ({"probe": Breaker()}, []))
+    assert told == ["a"]
     assert [(one.queued, one.is_trial, one.taken) for one in (third, fourth)] == [(None, False, 1)] * 2
+    assert await workers[0].boundary.breakers.services_awaited() == []
+
+
+async def test_the_success_of_a_call_that_waited_alone_leaves_nothing(workers: list[Bench]) -> None:
+    """No ticket, and the row is as before."""
+    await waits_alone(workers[0])
+    assert await called(workers[0], "probe") == ["a"]
+    await answered(workers[1], "a")
+
+    assert (await workers[0].boundary.breakers.all())[0] == {"probe": Breaker()}
     assert await workers[0].boundary.breakers.services_awaited() == []
 
 
@@ -291,13 +297,13 @@ async def test_a_call_alone_waits_only_if_it_may_be_repeated(workers: list[Bench
     assert waits == [None] * 10
 
 
-async def test_the_usual_attempts_are_known_by_the_spec(workers: list[Bench]) -> None:
+@pytest.mark.parametrize(("digest", "is_queued"), [(Registry([ask])["ask"].spec.digest, True), ("another", False)])
+async def test_the_usual_attempts_are_known_by_the_spec(workers: list[Bench], digest: str, is_queued: bool) -> None:
     """A workflow does not send them; if it has another spec than the worker, they may be others."""
     ANSWERS["ask"] = Unreachable("It is down.")
-    given = [CallHeader(key=one, started=0.0, digest=one) for one in (Registry([ask])["ask"].spec.digest, "another")]
-    queued = [(await workers[0].fails(ask, header=one))[0].queued is not None for one in given]
+    failed, _ = await workers[0].fails(ask, header=CallHeader(key="usual", started=0.0, digest=digest))
 
-    assert queued == [True, False]
+    assert (failed.queued is not None) is is_queued
 
 
 @pytest.mark.parametrize(
