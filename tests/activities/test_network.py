@@ -18,6 +18,7 @@ from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, s
 from workflows.faults.fault import Code, Fault, Quadrant
 
 PEM = Path(__file__).parents[1] / "site.example.pem"
+BELIEVING = ssl.create_default_context(cafile=str(PEM))
 
 SPELLINGS = {
     "this host": "127.0.0.1 2130706433 0x7f000001 0x7f.1 0X7F.0x0.0.1 017700000001 127.1 127.0.1 0 0.0.0.0 [::1] [::]",
@@ -128,8 +129,7 @@ async def test_tls_asks_for_the_name_though_it_connects_to_an_address() -> None:
     server_side = certified()
     server_side.sni_callback = lambda _socket, name, _context: names.append(name)
     async with streaming(lambda _head: whole(reply(200, PAGE)), tls=server_side) as server:
-        believing = ssl.create_default_context(cafile=str(PEM))
-        page = await fetch(f"https://site.example:{server.port}/", resolve=offline, tls=believing)
+        page = await fetch(f"https://site.example:{server.port}/", resolve=offline, tls=BELIEVING)
 
     assert (page.title, names) == ("Prices", ["site.example"])
     assert f"Host: site.example:{server.port}".encode() in server.requests[0]
@@ -137,7 +137,7 @@ async def test_tls_asks_for_the_name_though_it_connects_to_an_address() -> None:
 
 @pytest.mark.parametrize(
     ("host", "tls"),
-    [("site.example", None), ("127.0.0.1", ssl.create_default_context(cafile=str(PEM)))],
+    [("site.example", None), ("127.0.0.1", BELIEVING)],
     ids=["signed by nobody", "of another host"],
 )
 async def test_a_certificate_that_proves_nothing_is_refused(host: str, tls: ssl.SSLContext | None) -> None:
@@ -153,8 +153,7 @@ async def test_traffic_is_counted_under_tls_too() -> None:
     """What a server sends without end is ended there as well."""
     endless = b"HTTP/1.1 100 Continue\r\nx: " + b"y" * 60_000 + b"\r\n\r\n"
     async with streaming(lambda _head: endlessly(b"", endless), tls=certified()) as server:
-        believing = ssl.create_default_context(cafile=str(PEM))
-        fault = await fault_of(f"https://site.example:{server.port}/", resolve=offline, tls=believing)
+        fault = await fault_of(f"https://site.example:{server.port}/", resolve=offline, tls=BELIEVING)
 
     assert fault.code is Code.UNEXPECTED_RESULT and "had not finished" in fault.reason
 

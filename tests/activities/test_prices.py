@@ -109,10 +109,12 @@ def test_a_price_of_a_form_that_ours_cannot_express_is_unknown(price: ModelPrice
 
 
 def test_a_window_is_what_a_request_may_have() -> None:
-    """OpenAI publishes windows that include the reply."""
+    """OpenAI publishes windows that include the reply; the models that are taken by default have one, and a price."""
     windows = {"openai:gpt-6-sol": 922_000, "openai:gpt-5.4-mini": 272_000, "openai:gpt-4o": 128_000, SONNET: 1_000_000}
 
     assert {name: PriceList().window_of(name) for name in windows} == windows
+    for name in (f"anthropic:{anthropic.DEFAULT_MODEL}", f"openai:{openai.DEFAULT_MODEL}"):
+        assert None not in (PriceList().price_of(name), PriceList().window_of(name))
 
 
 def test_a_published_price_has_a_date_and_one_of_the_settings_file_has_none() -> None:
@@ -122,13 +124,6 @@ def test_a_published_price_has_a_date_and_one_of_the_settings_file_has_none() ->
     assert PriceList().date_of("openai:gpt-6.2-sol") == row.read
     assert prices.PACKAGE_DATE <= (PriceList().date_of(SONNET) or today) <= today
     assert PriceList({SONNET: OWN}).date_of(SONNET) is PriceList().date_of("openai:unheard-of") is None
-
-
-def test_the_models_that_are_taken_by_default_have_a_price_and_a_window() -> None:
-    """Whoever only sets a key can set a limit of money, too."""
-    for name in (f"anthropic:{anthropic.DEFAULT_MODEL}", f"openai:{openai.DEFAULT_MODEL}"):
-        assert PriceList().price_of(name) is not None
-        assert PriceList().window_of(name) is not None
 
 
 NOBODY_SAID = [

@@ -119,15 +119,14 @@ async def test_only_what_is_older_is_pruned(engine: AsyncEngine) -> None:
 async def test_only_what_tasks_stored_that_are_over_is_pruned(engine: AsyncEngine) -> None:
     """However old the rest is: the tasks to ask about are told in order, page by page."""
     vault = Vault(engine, "ours")
-    for task in ("c", "a", "b"):
-        await vault.store(of(task), [payload("x"), payload("y")])
+    claims = {task: await vault.store(of(task), [payload("x"), payload("y")]) for task in ("c", "a", "b")}
     pages = [await vault.tasks(LATER, "", 2), await vault.tasks(LATER, "b", 2)]
     nothing = await vault.prune(EndedTasks(closed=["task"], gone=[]), LATER, "me")
     pruned = await vault.prune(EndedTasks(closed=["a"], gone=["b"]), LATER, "me")
 
     assert (pages, pruned.payloads) == ([["a", "b"], ["c"]], 4)
     assert (nothing.payloads, nothing.size) == (0, 0)
-    assert len(await vault.retrieve(HERE, await vault.store(of("c"), [payload("x")]))) == 1
+    assert await vault.retrieve(HERE, claims["c"]) == [payload("x"), payload("y")]
 
 
 async def test_what_another_namespace_or_none_stored_is_not_pruned(engine: AsyncEngine) -> None:
