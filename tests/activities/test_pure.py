@@ -112,32 +112,29 @@ def plain(args: Text) -> Text:
 
 
 NO_MEANING = {
-    "plain: a @tool.pure only computes, so retry= has": tool.pure(retry="patient")(plain),
-    "plain: a @tool.pure only computes, so undo= has": tool.pure(undo=where)(plain),
-    "plain: a @tool.pure only computes, so reconcile= has": tool.pure(reconcile=where)(plain),
-    "plain: a @tool.pure only computes, so tokens= has": tool.pure(tokens=9)(plain),
+    "retry": tool.pure(retry="patient")(plain),
+    "undo": tool.pure(undo=where)(plain),
+    "reconcile": tool.pure(reconcile=where)(plain),
+    "tokens": tool.pure(tokens=9)(plain),
 }
-LEAVE = "leave it out, or declare @tool.read."
-DECLARED: dict[str, Tool[..., Any]] = {
-    "asynchronous: a @tool.pure only computes, in a thread: write a plain def, or declare @tool.read.": tool.pure(
-        asynchronous
+ONLY, READ = "a @tool.pure only computes", "or declare @tool.read."
+DECLARED: list[tuple[Tool[..., Any], str]] = [
+    (tool.pure(asynchronous), f"asynchronous: {ONLY}, in a thread: write a plain def, {READ}"),
+    (tool.pure(injected), f"injected: {ONLY} and cannot use 'documents': leave it out, {READ}"),
+    *(
+        (wrong, f"plain: {ONLY}, so {option}= has no meaning: leave it out, {READ}")
+        for option, wrong in NO_MEANING.items()
     ),
-    f"injected: a @tool.pure only computes and cannot use 'documents': {LEAVE}": tool.pure(injected),
-    **{f"{words} no meaning: {LEAVE}": wrong for words, wrong in NO_MEANING.items()},
-    "plain: timeout=5 is too long for a @tool.pure: give it at most 1 s, or declare @tool.read.": tool.pure(timeout=5)(
-        plain
-    ),
-    "plain: observe=where is a @tool.pure, which cannot see the world: name a @tool.read.": tool.read(observe=where)(
-        plain
-    ),
-}
+    (tool.pure(timeout=5)(plain), f"plain: timeout=5 is too long for a @tool.pure: give it at most 1 s, {READ}"),
+    (tool.read(observe=where)(plain), "a @tool.pure, which cannot see the world: name a @tool.read."),
+]
 
 
-@pytest.mark.parametrize("words", DECLARED)
-def test_what_a_pure_tool_cannot_be_is_refused(words: str) -> None:
+@pytest.mark.parametrize(("wrong", "words"), DECLARED)
+def test_what_a_pure_tool_cannot_be_is_refused(wrong: Tool[..., Any], words: str) -> None:
     """Each mistake is a sentence with a remedy."""
     with pytest.raises(ToolMistakes) as raised:
-        Registry([DECLARED[words], where])
+        Registry([wrong, where])
 
     assert [one for one in raised.value.mistakes if one.endswith(words)], raised.value.mistakes
 

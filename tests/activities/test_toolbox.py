@@ -176,7 +176,13 @@ DECORATORS = {
     "read(ensure='len(result.free) > args.most')": "book: ensure reads 'args.most': Slot has ['at', 'day']",
 }
 """Of the function, with what is said of them."""
-WITH_TX = "args: Slot, tx: Transaction"
+WITH_TX, WITH_MODEL = "args: Slot, tx: Transaction", "args: Slot, model: LanguageModel"
+COUNT = "class Count(BaseModel):\n    free: int\n\n\n"
+OTHER_RESULTS = {
+    " -> Place": "Free lacks ['city'] of Place",
+    " -> list[Free]": "it is of another type",
+    " -> Count": "'free' of Free is a list, of Count a number",
+}
 SOURCES = {
     "no result": (book(result=" -> None"), "the result has no type"),
     "strange result": (book(result=" -> Strange"), "pydantic has no schema for its arguments or result"),
@@ -188,18 +194,13 @@ SOURCES = {
     "twice": (book("@tool.read\n@tool.read"), "this is no function: put the decorator directly above a def"),
     "reserved": (book().replace("def book", "def plan"), "plan: this is the name of one of Replan's own activities"),
     "two of a name": (book() + "first = book\n" + book(), "book: another tool has this name already: rename"),
-    "reconcile finds another model": (
-        book("@tool.idempotent(reconcile=look)", result=" -> Place"),
-        "book: the result of reconcile=look becomes its result, but Free lacks ['city'] of Place: use one model",
-    ),
-    "reconcile finds another type": (
-        book("@tool.idempotent(reconcile=look)", result=" -> list[Free]"),
-        "the result of reconcile=look becomes its result, but it is of another type: use one model",
-    ),
-    "reconcile finds fields of another type": (
-        "class Count(BaseModel):\n    free: int\n\n\n" + book("@tool.idempotent(reconcile=look)", result=" -> Count"),
-        "but 'free' of Free is a list, of Count a number: use one model",
-    ),
+    **{
+        f"reconcile finds another result{result}": (
+            COUNT + book("@tool.idempotent(reconcile=look)", result=result),
+            f"book: the result of reconcile=look becomes its result, but {words}: use one model",
+        )
+        for result, words in OTHER_RESULTS.items()
+    },
     "datasource that blocks": (
         "from sqlalchemy import create_engine\n\n\n"
         + book("@tool.transactional(datasource=create_engine('sqlite://'))", WITH_TX),
@@ -214,11 +215,11 @@ SOURCES = {
         "book: datasource= has a meaning only with a Transaction: add a parameter tx: Transaction",
     ),
     "tokens beside more than all": (
-        book("@tool.read(tokens=9, tokens_overhead=10)", "args: Slot, model: LanguageModel"),
+        book("@tool.read(tokens=9, tokens_overhead=10)", WITH_MODEL),
         "book: tokens_overhead=10 must not be more than tokens=9",
     ),
     "a model in a thread": (
-        book("@tool.read(tokens=9)", "args: Slot, model: LanguageModel").replace("async def", "def"),
+        book("@tool.read(tokens=9)", WITH_MODEL).replace("async def", "def"),
         "book: a plain def runs in a thread and cannot use 'model'",
     ),
     "unknown option beside others": (
@@ -363,8 +364,8 @@ PROMISES = {
     "settle": (book("@tool.idempotent(reconcile=look, settle=1)"), False),
     "ensure": (book("@tool.read(ensure='len(result.free) > 0')"), False),
     "untrusted": (book("@tool.read(untrusted=True)"), False),
-    "tokens": (book("@tool.read(tokens=9)", "args: Slot, model: LanguageModel"), False),
-    "tokens beside": (book("@tool.read(tokens=9, tokens_overhead=4)", "args: Slot, model: LanguageModel"), False),
+    "tokens": (book("@tool.read(tokens=9)", WITH_MODEL), False),
+    "tokens beside": (book("@tool.read(tokens=9, tokens_overhead=4)", WITH_MODEL), False),
 }
 
 
