@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -110,7 +110,7 @@ def test_an_unknown_kind_is_refused_with_what_there_is() -> None:
     assert len(long) < 500
 
 
-RIGHT = [
+RIGHT: list[Any] = [
     *({"city": "Ulm", "tags": tags} for tags in (REF, [1, REF])),
     *({"city": "Ulm", "either": either} for either in (REF, [1, REF])),
     *({"city": "Ulm", "stop": stop} for stop in (REF, {"city": REF})),
@@ -158,7 +158,7 @@ def test_a_wrong_argument_is_named(args: dict[str, JsonValue], words: str) -> No
     assert HIDDEN not in reason
 
 
-MEANT: dict[str, list[JsonValue]] = {
+MEANT: dict[str, list[Any]] = {
     '{"$from": "a"}': [{"$ref": "#/a"}, "${a}"],
     '{"$from": "a", "path": "free"}': [{"step": "a", "field": "free"}, "$a.free", "{a.free}"],
     '{"$from": "a", "path": "free.0"}': [

@@ -103,7 +103,12 @@ def waiting(work: Callable[[Call], Any], **options: Any) -> Tool[..., Any]:
 
 def each(send: Callable[[str, str], None]) -> Tool[..., Any]:
     """A tool that sends a request for each of its methods from a thread."""
-    return plain(lambda args: [send(method, args.url) for method in args.methods])
+
+    def work(args: Call) -> None:
+        for method in args.methods:
+            send(method, args.url)
+
+    return plain(work)
 
 
 def each_async(send: Callable[[str, str], Any]) -> Tool[..., Any]:

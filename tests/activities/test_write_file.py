@@ -204,13 +204,14 @@ def test_a_write_that_fails_leaves_nothing(workspace: Workspace, tmp_path: Path)
 def test_a_tool_writes_a_text_or_bytes(workspace: Workspace, tmp_path: Path) -> None:
     """A text as UTF-8, with its line ends as they are; the mistake of a tool leaves no folder behind."""
     wrong: list[Any] = [7, None, ["a"]]
+    right: list[Any] = ["Caf\u00e9\n", "Caf\u00e9\r\n".encode(), bytearray("Caf\u00e9\n".encode())]
     for content in wrong:
         with pytest.raises(TypeError):
             workspace.write("a/b.txt", content)
     assert everything(tmp_path) == {}
-    for right in ("Caf\u00e9\n", "Caf\u00e9\r\n".encode(), bytearray("Caf\u00e9\n".encode())):
-        encoded = right.encode() if isinstance(right, str) else bytes(right)
-        assert workspace.write("a.txt", right) == "a.txt"
+    for content in right:
+        encoded = content.encode() if isinstance(content, str) else bytes(content)
+        assert workspace.write("a.txt", content) == "a.txt"
         assert everything(workspace.root) == {"a.txt": encoded}
 
 
