@@ -208,7 +208,7 @@ def test_an_installed_package_brings_its_tools(tmp_path: Path, monkeypatch: pyte
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.chdir(tmp_path)
 
-    assert "echo  read           site/myshop_tools.py:12 (myshop 1.2)" in Registry(load_all([])).catalogue()
+    assert "echo  read           site/myshop_tools.py:10 (myshop 1.2)" in Registry(load_all([])).catalogue()
     assert list(load_all(["myshop_tools"]).values()) == [""]
 
     points.write_text("[replan.tools]\nx = not_here\n")
