@@ -7,9 +7,11 @@ import os
 import re
 import shlex
 import sys
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -56,9 +58,9 @@ TOLD = Notification(
 )
 
 
-def receiving(given: str) -> Receiver:
+def receiving(given: str, **environment: str) -> Receiver:
     """The receiver that an option names."""
-    found = receiver_of(given, ENVIRONMENT)
+    found = receiver_of(given, {**ENVIRONMENT, **environment})
     assert found is not None
     return found
 
@@ -70,7 +72,6 @@ def script(folder: Path, text: str) -> str:
 
 
 async def until(seen: Callable[[], bool]) -> None:
-    """Wait until something is so."""
     async with asyncio.timeout(30):
         while not seen():
             await asyncio.sleep(0.02)
@@ -101,105 +102,76 @@ WRONG = {
     "/nowhere/page-on-call hidden-token": "--notify: there is no command '/nowhere/page-on-call'",
     "mail 'hidden-token": "--notify is no command (No closing quotation)",
 }
+UNSIGNED = "REPLAN_NOTIFY_SECRET is no secret of Standard Webhooks: write whsec_ and the"
+NO_PAGE = "REPLAN_PAGE is no URL of a page: give one as https://replan.example."
+NO_PAGES = ("replan.example", "ftp://replan.example", "https://", "https://x/?a=b", "http://[", "https://a:hidden@x")
+MISTAKES: list[tuple[Callable[[], object], str]] = [
+    *((partial(receiver_of, given, ENVIRONMENT), said) for given, said in WRONG.items()),
+    *(
+        (partial(receiver_of, "https://hooks.example/", {SIGNING_KEY: secret}), UNSIGNED)
+        for secret in ("hidden", "whsec_aGlkZGVu", "whsec_" + "%" * 40)
+    ),
+    *((partial(page_base, given), NO_PAGE) for given in NO_PAGES),
+]
 
 
-@pytest.mark.parametrize("given", WRONG)
-def test_a_mistake_is_found_at_the_start(given: str) -> None:
+@pytest.mark.parametrize(("given", "said"), MISTAKES)
+def test_a_mistake_is_found_at_the_start(given: Callable[[], object], said: str) -> None:
     """In a sentence that says what to do, without what may be secret."""
     with pytest.raises(BadReceiver) as raised:
-        receiver_of(given, ENVIRONMENT)
+        given()
 
-    assert str(raised.value).startswith(WRONG[given])
+    assert str(raised.value).startswith(said) and ": " in str(raised.value)
     assert "hidden" not in str(raised.value)
-    assert str(raised.value).count(": ") > 0
 
 
-@pytest.mark.parametrize("given", [None, "", "  "])
-def test_nobody_is_told_where_nobody_is_named(given: str | None) -> None:
+def test_nobody_is_told_where_nobody_is_named() -> None:
     """An empty variable in the environment is none."""
-    assert receiver_of(given, ENVIRONMENT) is None
+    assert [receiver_of(given, ENVIRONMENT) for given in (None, "", "  ")] == [None] * 3
 
 
-async def test_a_post_has_the_headers_of_standard_webhooks() -> None:
-    """The user and the password of the URL are sent as HTTP does it, and nowhere else."""
+async def test_a_post_is_one_of_standard_webhooks() -> None:
+    """Signed as any library checks it; user and password of the URL are sent as HTTP does it, and nowhere else."""
+    secret = f"whsec_{base64.b64encode(bytes(24)).decode()}"
     async with receiver() as mailbox:
-        url = mailbox.url.replace("http://", "http://ann:hidden@")
-        found = receiving(url)
+        found = receiving(mailbox.url.replace("http://", "http://ann:hidden@"), **{SIGNING_KEY: secret})
         await found.tell(TOLD.id, body(TOLD, "default"))
 
-    [headers] = mailbox.headers
+    [headers], [posted] = mailbox.headers, mailbox.posted
     assert (headers["webhook-id"], headers["content-type"]) == (TOLD.id, "application/json")
     assert int(headers["webhook-timestamp"]) > NOW.timestamp() - 10**9
     assert headers["authorization"].startswith("Basic ")
     assert found.name == mailbox.url.partition("/hook")[0]
-    assert "hidden" not in found.name + repr(found)
-
-
-async def test_a_post_is_signed_with_a_secret() -> None:
-    """What any library of Standard Webhooks checks; the secret is shown nowhere."""
-    secret = f"whsec_{base64.b64encode(bytes(24)).decode()}"
-    async with receiver() as mailbox:
-        found = receiver_of(mailbox.url, {**ENVIRONMENT, SIGNING_KEY: secret})
-        assert found is not None
-        await found.tell(TOLD.id, body(TOLD, "default"))
-
-    [headers], [posted] = mailbox.headers, mailbox.posted
+    assert "hidden" not in found.name + repr(found) and secret not in repr(found)
     assert standardwebhooks.Webhook(secret).verify(json.dumps(posted), headers) == posted
     with pytest.raises(standardwebhooks.WebhookVerificationError):
         standardwebhooks.Webhook(secret).verify(json.dumps({**posted, "id": "another"}), headers)
-    assert secret not in repr(found)
 
 
-@pytest.mark.parametrize("secret", ["hidden", "whsec_aGlkZGVu", "whsec_" + "%" * 40])
-def test_a_secret_that_is_none_is_a_mistake(secret: str) -> None:
-    """Found at the start, and not shown."""
-    with pytest.raises(BadReceiver) as raised:
-        receiver_of("https://hooks.example/", {SIGNING_KEY: secret})
+def test_what_is_told_has_a_command_to_answer_and_a_link_to_the_page() -> None:
+    """An id may have any character: it is quoted for a shell, and for a URL; without a base there is no link."""
+    linked = json.loads(body(TOLD, "default", page_base("https://replan.example/at/ ")))["data"]
+    unlinked = json.loads(body(TOLD, "default", page_base("")))["data"]
 
-    assert str(raised.value).startswith("REPLAN_NOTIFY_SECRET is no secret of Standard Webhooks: write whsec_ and the")
-    assert "hidden" not in str(raised.value)
-
-
-def test_the_command_that_answers_is_quoted_for_a_shell() -> None:
-    """An id may have any character."""
-    [command] = json.loads(body(TOLD, "default"))["data"]["commands"].values()
-
-    assert command == "python starter.py answer 'pay; rm -rf' retry --request r1"
+    assert [*unlinked["commands"].values()] == ["python starter.py answer 'pay; rm -rf' retry --request r1"]
+    assert linked["url"] == "https://replan.example/at/ui/tasks/pay%3B%20rm%20-rf#r1"
+    assert "url" not in unlinked
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308, 400, 401, 404, 410, 429, 500, 503])
-async def test_all_but_2xx_is_no_delivery(status: int) -> None:
+async def test_all_but_2xx_is_no_delivery() -> None:
     """A redirect is not followed."""
-    async with receiver() as elsewhere, receiver(status, location=elsewhere.url) as mailbox:
-        with pytest.raises(NotDelivered) as raised:
-            await receiving(mailbox.url).tell("id", "{}")
+    statuses, reasons = (301, 302, 307, 308, 400, 401, 404, 410, 429, 500, 503), list[str]()
+    async with receiver() as elsewhere, receiver(*statuses, location=elsewhere.url) as mailbox:
+        for _ in statuses:
+            with pytest.raises(NotDelivered) as raised:
+                await receiving(mailbox.url).tell("id", "{}")
+            reasons.append(str(raised.value))
 
-    assert str(raised.value) == f"{mailbox.url.partition('/hook')[0]} answered {status}."
+    assert reasons == [f"{mailbox.url.partition('/hook')[0]} answered {status}." for status in statuses]
     assert elsewhere.posted == []
 
 
-def test_what_is_told_links_to_the_page() -> None:
-    """The id of the task is quoted; without a base there is no link."""
-    base = page_base("https://replan.example/at/ ")
-    linked = json.loads(body(TOLD, "default", base))["data"]
-
-    assert linked["url"] == "https://replan.example/at/ui/tasks/pay%3B%20rm%20-rf#r1"
-    assert "url" not in json.loads(body(TOLD, "default", page_base("")))["data"]
-
-
-@pytest.mark.parametrize(
-    "given", ["replan.example", "ftp://replan.example", "https://", "https://x/?a=b", "http://[", "https://a:b@x"]
-)
-def test_a_base_that_is_no_page_is_refused(given: str) -> None:
-    """With what to write instead, and without what may be secret in it."""
-    with pytest.raises(BadReceiver) as raised:
-        page_base(given)
-
-    assert str(raised.value) == "REPLAN_PAGE is no URL of a page: give one as https://replan.example."
-
-
 async def run(found: Receiver) -> str:
-    """Run the activity once."""
     return await ActivityEnvironment().run(Notifier(found).notify_people, TOLD)
 
 
@@ -222,28 +194,44 @@ async def test_a_failure_is_one_line_in_the_log() -> None:
     assert (line["task"], line["request"], line["type"], line["attempt"]) == (TOLD.task, "r1", "request.opened", 1)
 
 
-async def test_what_is_no_http_is_no_delivery() -> None:
-    """Nor what ends too early."""
+async def test_what_is_no_http_and_a_command_that_is_gone_are_no_delivery(tmp_path: Path) -> None:
+    """Nor what ends too early. The command was there when the worker started."""
+    (program := tmp_path / "page").write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    command = receiving(str(program))
+    program.unlink()
     async with serving(b"SSH-2.0-OpenSSH\r\n") as url, serving(reply(200)[:12]) as short:
-        first, _ = await failing(receiving(url))
-        second, _ = await failing(receiving(short))
+        reasons = [(await failing(found))[0] for found in (receiving(url), receiving(short), command)]
 
-    assert (first, second) == (
+    assert reasons == [
         f"{url} cannot be reached (RemoteProtocolError).",
         f"{short} cannot be reached (RemoteProtocolError).",
-    )
+        "the command page cannot be reached (FileNotFoundError).",
+    ]
+
+
+CHILD = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open({out!r}, "w").write(f"{{child.pid}}\\n{{sys.argv[1]}}\\n{{sys.stdin.read()}}")
+print("a" * 10**6)
+"""
 
 
 async def test_a_command_gets_the_json_without_a_shell(tmp_path: Path) -> None:
-    """Its words are its own, whatever a shell would make of them; what it prints goes nowhere."""
-    out = tmp_path / "out"
-    text = f"import sys; open({str(out)!r}, 'w').write(sys.argv[1] + '\\n' + sys.stdin.read()); print('a' * 10**6)"
-    told = await run(receiving(script(tmp_path, text)))
-    words, posted = out.read_text().split("\n")
+    """Its words are its own, whatever a shell would make of them; what it prints goes nowhere.
 
-    assert told == f"the command {Path(sys.executable).name}"
-    assert words == "$HOME; echo no"
+    It may leave its work to a process of its own, which keeps its outputs open, and holds nothing up.
+    """
+    out, began = tmp_path / "out", time.monotonic()
+    told = await run(receiving(script(tmp_path, CHILD.format(out=str(out)))))
+    seconds = time.monotonic() - began
+    child, words, posted = out.read_text().split("\n")
+    psutil.Process(int(child)).kill()
+
+    assert (told, words) == (f"the command {Path(sys.executable).name}", "$HOME; echo no")
     assert posted == body(TOLD, "default")
+    assert seconds < 50
 
 
 async def test_a_command_that_fails_says_why_in_a_line(tmp_path: Path) -> None:
@@ -253,17 +241,6 @@ async def test_a_command_that_fails_says_why_in_a_line(tmp_path: Path) -> None:
 
     assert reason.startswith(f"the command {Path(sys.executable).name} ended with the exit code 7 (no route, *** y")
     assert len(reason) < 400 and "first" not in reason
-
-
-async def test_a_command_that_is_gone_is_no_delivery(tmp_path: Path) -> None:
-    """It was there when the worker started."""
-    (program := tmp_path / "page").write_text("#!/bin/sh\n")
-    program.chmod(0o700)
-    found = receiving(str(program))
-    program.unlink()
-    reason, _ = await failing(found)
-
-    assert reason == "the command page cannot be reached (FileNotFoundError)."
 
 
 SLEEPS = """
@@ -295,9 +272,3 @@ async def test_a_command_without_an_end_is_killed_with_its_children(tmp_path: Pa
     await until(lambda: not any(map(runs, pids)))
 
     assert ran == [True, True]
-
-
-async def test_a_child_that_goes_on_holds_nothing_up(tmp_path: Path) -> None:
-    """A command may leave its work to a process of its own, which keeps its outputs open."""
-    text = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(3)'])"
-    await receiving(script(tmp_path, text)).tell("id", "{}")

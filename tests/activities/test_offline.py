@@ -9,7 +9,6 @@ from workflows.plans.proposal import Answer
 
 
 def done(kind: str, result: JsonValue, title: str = "", id: str = "one") -> StepRecord:
-    """A finished step."""
     return record(step(id, kind, {}, title=title), StepStatus.COMPLETED, result=result)
 
 

@@ -55,18 +55,12 @@ def test_the_text_comes_by_pages(tmp_path: Path) -> None:
 
 
 def test_reading_begins_where_it_was_asked_to(tmp_path: Path) -> None:
-    """A long file is not read from its beginning each time."""
-    document = read(tmp_path, pdf(*PAGES), first=12, max_text=60)
+    """A long file is not read from its beginning each time; a page that is not there has no text."""
+    document, beyond = read(tmp_path, pdf(*PAGES), first=12, max_text=60), read(tmp_path, pdf(*PAGES), first=31)
 
     assert [page.number for page in document.pages] == [12, 13, 14]
     assert (document.last, document.of) == (14, 30)
-
-
-def test_a_page_that_is_not_there_has_no_text(tmp_path: Path) -> None:
-    """The number of pages says so."""
-    document = read(tmp_path, pdf(*PAGES), first=31)
-
-    assert (list(document.pages), document.of) == ([], 30)
+    assert (list(beyond.pages), beyond.of) == ([], 30)
 
 
 def test_one_bad_page_does_not_hide_the_others(tmp_path: Path) -> None:
@@ -75,11 +69,6 @@ def test_one_bad_page_does_not_hide_the_others(tmp_path: Path) -> None:
 
     assert [page.number for page in document.pages] == [1, 3]
     assert document.notes[0] == "page 2 cannot be read"
-
-
-def test_a_page_without_text_is_said_to_have_none(tmp_path: Path) -> None:
-    """Silence is not taken for absence."""
-    assert read(tmp_path, pdf("", "")).notes == ["its pages hold no text, perhaps pictures of it"]
 
 
 @pytest.mark.parametrize("kind", BROKEN)

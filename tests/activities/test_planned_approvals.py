@@ -13,13 +13,10 @@ from workflows.inquiries import ApprovalNeed, PlannedStep
 
 
 def doubled(value: Decimal) -> Decimal:
-    """Twice as much."""
     return value * 2
 
 
 class Payment(BaseModel):
-    """A payment."""
-
     amount: Annotated[Decimal, AfterValidator(doubled)]
     to: str = "ann"
     currency: str = Field(default="EUR", alias="in")

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -14,7 +14,6 @@ from activities.planning.activities import Planning
 from activities.planning.checks import find_mistakes
 from activities.planning.planner import ScriptedPlanner
 from activities.toolbox.declare.tool import Tool, ToolOptions, ToolOrigin
-from activities.toolbox.documents.search import search
 from activities.toolbox.registry import Registry
 from replan import tool
 from tests.harness import DONE, plan, step
@@ -25,7 +24,6 @@ from workflows.plans.proposal import (
     MAX_STEPS,
     Answer,
     GiveUp,
-    Mistake,
     NewSteps,
     Proposed,
     Question,
@@ -36,29 +34,21 @@ HIDDEN = "sk-secret"
 
 
 class Circle(BaseModel):
-    """One of two shapes."""
-
     shape: Literal["circle"]
     radius: int
 
 
 class Square(BaseModel):
-    """The other one."""
-
     shape: Literal["square"]
     side: int
 
 
 class Stop(BaseModel):
-    """Where to stop."""
-
     city: str
     nights: int = 0
 
 
 class Trip(BaseModel):
-    """Arguments of every shape."""
-
     model_config = ConfigDict(extra="forbid")
 
     city: str
@@ -100,50 +90,39 @@ def reasons(*steps: Step) -> list[str]:
 
 
 def situation(turn: int = 1, **more: object) -> Situation:
-    """What a planner is told."""
     return Situation.model_validate({"text": "a task", "turn": turn, "now": datetime.now(UTC), **more})
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("travle", "step 'a': there is no kind 'travle': did you mean travel?"),
-        ("travel_by_train", "step 'a': there is no kind 'travel_by_train': did you mean travel?"),
-        ("level", "step 'a': there is no kind 'level': there are meet, travel"),
-        ("book_flight", "step 'a': there is no kind 'book_flight': there are meet, travel"),
-        ("", "step 'a': there is no kind '': there are meet, travel"),
-    ],
-)
-def test_an_unknown_kind_is_refused_with_what_there_is(kind: str, words: str) -> None:
-    """A name that a model made up comes back with the nearest ones, or with all."""
-    assert reasons(step("a", kind)) == [words]
+UNKNOWN = {
+    "travle": "travle': did you mean travel?",
+    "travel_by_train": "travel_by_train': did you mean travel?",
+    "level": "level': there are meet, travel",
+    "book_flight": "book_flight': there are meet, travel",
+    "": "': there are meet, travel",
+}
 
 
-def test_a_long_made_up_kind_is_cut() -> None:
-    """A reason is read by a model: what it made up does not fill its context."""
-    (reason,) = reasons(step("a", "x" * 10_000))
+def test_an_unknown_kind_is_refused_with_what_there_is() -> None:
+    """A name that a model made up comes back with the nearest ones, or with all, and cut: a model reads it."""
+    for kind, words in UNKNOWN.items():
+        assert reasons(step("a", kind)) == [f"step 'a': there is no kind '{words}"]
+    (long,) = reasons(step("a", "x" * 10_000))
+    assert len(long) < 500
 
-    assert len(reason) < 500
+
+RIGHT: list[Any] = [
+    *({"city": "Ulm", "tags": tags} for tags in (REF, [1, REF])),
+    *({"city": "Ulm", "either": either} for either in (REF, [1, REF])),
+    *({"city": "Ulm", "stop": stop} for stop in (REF, {"city": REF})),
+    *({"city": "Ulm", "shape": shape} for shape in (REF, {"shape": "circle", "radius": REF})),
+    {"city": "Ulm", "shape": {"shape": REF, "radius": 1}},
+    {"city": "Ulm", "days": REF},
+    {"city": REF},
+    REF,
+]
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        {"city": REF},
-        {"city": "Ulm", "days": REF},
-        {"city": "Ulm", "tags": REF},
-        {"city": "Ulm", "tags": [1, REF]},
-        {"city": "Ulm", "either": REF},
-        {"city": "Ulm", "either": [1, REF]},
-        {"city": "Ulm", "stop": REF},
-        {"city": "Ulm", "stop": {"city": REF}},
-        {"city": "Ulm", "shape": REF},
-        {"city": "Ulm", "shape": {"shape": "circle", "radius": REF}},
-        {"city": "Ulm", "shape": {"shape": REF, "radius": 1}},
-        REF,
-    ],
-    ids=json.dumps,
-)
+@pytest.mark.parametrize("args", RIGHT, ids=json.dumps)
 def test_a_reference_is_excused(args: dict[str, JsonValue]) -> None:
     """A value that is not known yet cannot be wrong yet, wherever it stands."""
     assert reasons(Step(id="b", kind="travel", args=args)) == []
@@ -179,39 +158,27 @@ def test_a_wrong_argument_is_named(args: dict[str, JsonValue], words: str) -> No
     assert HIDDEN not in reason
 
 
-@pytest.mark.parametrize(
-    ("value", "meant"),
-    [
-        ({"$from": "a", "field": "free.0"}, '{"$from": "a", "path": "free.0"}'),
-        ({"$from": "a.free.0"}, None),
-        ({"$ref": "a.free.0"}, '{"$from": "a", "path": "free.0"}'),
-        ({"$ref": "#/a"}, '{"$from": "a"}'),
-        ({"from": "a", "path": "free.0"}, '{"$from": "a", "path": "free.0"}'),
-        ({"step": "a", "field": "free"}, '{"$from": "a", "path": "free"}'),
-        ("$a.free", '{"$from": "a", "path": "free"}'),
-        ("${a}", '{"$from": "a"}'),
-        ("{{ a.result.free.0 }}", '{"$from": "a", "path": "free.0"}'),
-        ("{a.free}", '{"$from": "a", "path": "free"}'),
-        ("$b.free", None),
-        ("$5", None),
-        ("a.free", None),
-        ("It costs {a.free}", None),
+MEANT: dict[str, list[Any]] = {
+    '{"$from": "a"}': [{"$ref": "#/a"}, "${a}"],
+    '{"$from": "a", "path": "free"}': [{"step": "a", "field": "free"}, "$a.free", "{a.free}"],
+    '{"$from": "a", "path": "free.0"}': [
+        *({"$from": "a", "field": "free.0"}, {"$ref": "a.free.0"}, {"from": "a", "path": "free.0"}),
+        "{{ a.result.free.0 }}",
     ],
-    ids=json.dumps,
-)
-def test_what_looks_like_a_reference_is_said_as_one(value: JsonValue, meant: str | None) -> None:
+    "": [{"$from": "a.free.0"}, "$b.free", "$5", "a.free", "It costs {a.free}"],
+}
+
+
+@pytest.mark.parametrize("meant", MEANT)
+def test_what_looks_like_a_reference_is_said_as_one(meant: str) -> None:
     """Another spelling of a step of the plan would be taken for the value itself; any other text is none."""
-    found = reasons(step("a", "travel", city="Ulm"), Step(id="b", kind="travel", args={"city": value}))
     expected = [f"step 'b': travel: 'city' looks like a reference: write {meant}"] if meant else []
-
-    assert [reason for reason in found if "looks like a reference" in reason] == expected
-
-
-def test_a_step_that_is_needed_may_be_meant_too() -> None:
-    """One of an earlier plan, and wherever the value stands."""
-    (reason,) = reasons(step("b", "travel", "old", city="Ulm", stop={"city": "${old.city}"}))
-
-    assert '\'stop.city\' looks like a reference: write {"$from": "old", "path": "city"}' in reason
+    for value in MEANT[meant]:
+        found = reasons(step("a", "travel", city="Ulm"), Step(id="b", kind="travel", args={"city": value}))
+        assert [reason for reason in found if "looks like a reference" in reason] == expected
+    # one of an earlier plan, and wherever the value stands
+    (earlier,) = reasons(step("b", "travel", "old", city="Ulm", stop={"city": "${old.city}"}))
+    assert '\'stop.city\' looks like a reference: write {"$from": "old", "path": "city"}' in earlier
 
 
 def test_arguments_are_read_as_json() -> None:
@@ -219,40 +186,25 @@ def test_arguments_are_read_as_json() -> None:
     assert reasons(step("a", "meet", day="2026-11-21", pair=[1, 2])) == []
 
 
-@pytest.mark.parametrize("id", ["", "1", "-a", "a b", "a:look", "a\n", "ä", "a" * 65, "x" * 10_000])
-def test_an_id_is_plain(id: str) -> None:
+def test_an_id_is_plain() -> None:
     """Ids are parts of keys, names and lines: letters, digits, - and _, 64 at most."""
-    (reason,) = reasons(step(id, "travel", city="Ulm"))
-
-    assert reason.endswith("must be a letter, then letters, digits, - or _, 64 at most") and len(reason) < 200
-
-
-@pytest.mark.parametrize("id", ["a", "A-1", "t1_c2", "a" * 64])
-def test_a_plain_id_is_taken(id: str) -> None:
-    """What people and models usually write."""
-    assert reasons(step(id, "travel", city="Ulm")) == []
+    for id in ("", "1", "-a", "a b", "a:look", "a\n", "ä", "a" * 65, "x" * 10_000):
+        (reason,) = reasons(step(id, "travel", city="Ulm"))
+        assert reason.endswith("must be a letter, then letters, digits, - or _, 64 at most") and len(reason) < 200
+    assert [reasons(step(id, "travel", city="Ulm")) for id in ("a", "A-1", "t1_c2", "a" * 64)] == [[]] * 4
 
 
-def nested(depth: int) -> JsonValue:
-    """A list in a list in a list."""
-    value: JsonValue = 1
-    for _ in range(depth):
-        value = [value]
-    return value
+TOO_LONG = "bytes, more than 65536: propose less at once"
+NESTED = json.loads("[" * 20 + "1" + "]" * 20)
+TOO_MUCH: list[tuple[NewSteps | Answer | Question, str]] = [
+    (plan(*[step(f"s{n}", "travel", city="Ulm") for n in range(MAX_STEPS + 1)]), "has 51 steps, more than 50"),
+    *((plan(step("a", "travel", city=city)), TOO_LONG) for city in ("x" * MAX_BYTES, "😀" * (MAX_BYTES // 4))),
+    *((Answer(result="x" * MAX_BYTES), TOO_LONG), (Question(text="x" * MAX_BYTES), TOO_LONG)),
+    (plan(step("a", "travel", city="Ulm", tags=NESTED)), "'a': its arguments are nested deeper than 20"),
+]
 
 
-@pytest.mark.parametrize(
-    ("proposal", "words"),
-    [
-        (plan(*[step(f"s{n}", "travel", city="Ulm") for n in range(MAX_STEPS + 1)]), "has 51 steps, more than 50"),
-        (plan(step("a", "travel", city="x" * MAX_BYTES)), "bytes, more than 65536: propose less at once"),
-        (plan(step("a", "travel", city="😀" * (MAX_BYTES // 4))), "bytes, more than 65536: propose less at once"),
-        (Answer(result="x" * MAX_BYTES), "bytes, more than 65536: propose less at once"),
-        (Question(text="x" * MAX_BYTES), "bytes, more than 65536: propose less at once"),
-        (plan(step("a", "travel", city="Ulm", tags=nested(20))), "'a': its arguments are nested deeper than 20"),
-    ],
-    ids=["steps", "bytes", "bytes of emoji", "answer", "question", "depth"],
-)
+@pytest.mark.parametrize(("proposal", "words"), TOO_MUCH, ids=range(len(TOO_MUCH)))
 def test_too_much_is_refused(proposal: NewSteps | Answer | Question, words: str) -> None:
     """Limits are counted in what the server counts: steps, bytes, levels."""
     (reason,) = find_mistakes(proposal, KINDS)
@@ -260,14 +212,10 @@ def test_too_much_is_refused(proposal: NewSteps | Answer | Question, words: str)
     assert words in reason.text
 
 
-@pytest.mark.parametrize("proposal", [DONE, Question(text="Which?"), GiveUp(reason="No way."), plan()])
-def test_other_proposals_have_nothing_to_check(proposal: NewSteps | Answer | Question | GiveUp) -> None:
-    """Whether an empty plan fits the task is the workflow's question."""
-    assert find_mistakes(proposal, KINDS) == []
-
-
 def test_all_mistakes_of_a_plan_are_said_at_once() -> None:
-    """A planner mends its proposal in one go."""
+    """A planner mends its proposal in one go. Whether an empty plan fits the task is the workflow's question."""
+    for proposal in (DONE, Question(text="Which?"), GiveUp(reason="No way."), plan()):
+        assert find_mistakes(proposal, KINDS) == []
     wrong = [step("1", "travel"), step("b", "nothing"), step("c", "travel"), step("d", "travel", city="Ulm")]
 
     assert [reason.partition(":")[0] for reason in reasons(*wrong)] == [
@@ -278,18 +226,9 @@ def test_all_mistakes_of_a_plan_are_said_at_once() -> None:
 
 
 async def proposed(planner: ScriptedPlanner, given: Situation) -> Proposed:
-    """What the activity `plan` returns."""
     planning = Planning(planner, KINDS, searchable=True)
     answer: Proposed = await ActivityEnvironment().run(planning.plan, given)
     return answer
-
-
-async def test_a_hand_written_plan_is_the_proposal() -> None:
-    """The planner is not asked, and the plan passes the same checks."""
-    back = await proposed(ScriptedPlanner([]), situation(plan=[step("a", "nothing")]))
-
-    assert back.proposal == plan(step("a", "nothing"))
-    assert back.rejected == (Mistake(text="step 'a': there is no kind 'nothing': there are meet, travel", step="a"),)
 
 
 async def test_a_proposal_that_is_too_large_does_not_travel() -> None:
@@ -342,59 +281,25 @@ async def test_the_catalogue_says_what_the_worker_can_do() -> None:
     assert (catalogue.planner, catalogue.searchable, catalogue.patience) == ("scripted", False, 7)
 
 
-@pytest.mark.parametrize(
-    ("turn", "expected"),
-    [
-        (1, plan(step("a", "travel", city="Ulm"))),
-        (2, DONE),
-        (3, GiveUp(reason="The script has 2 proposals; this is request 3.")),
-    ],
-)
-async def test_a_script_plays_the_proposal_whose_turn_it_is(turn: int, expected: NewSteps | Answer | GiveUp) -> None:
+async def test_a_script_plays_the_proposal_whose_turn_it_is(tmp_path: Path) -> None:
     """The n-th request gets the n-th proposal, again after a crash; after the last one the planner gives up."""
-    script = ScriptedPlanner([plan(step("a", "travel", city="Ulm")), DONE])
-
-    assert [await script.propose(situation(turn), KINDS) for _ in range(2)] == [expected, expected]
-
-
-async def test_a_script_is_read_from_a_file(tmp_path: Path) -> None:
-    """A JSON list of proposals, each with its type."""
-    file = tmp_path / "script.json"
-    file.write_text('[{"type": "question", "text": "Which?"}, {"type": "answer", "result": 7}]')
-    script = ScriptedPlanner.read(file)
-
-    assert [await script.propose(situation(turn), KINDS) for turn in (1, 2)] == [
-        Question(text="Which?"),
-        Answer(result=7),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [
-        (None, OSError),
-        (b"", ValidationError),
-        (b"{}", ValidationError),
-        (b"[7]", ValidationError),
-        (b'[{"type": "poem"}]', ValidationError),
-        (b'[{"type": "answer"}]', ValidationError),
-        (b"\xff\xfe", ValidationError),
-    ],
-)
-def test_a_file_that_is_no_script_is_an_error(tmp_path: Path, content: bytes | None, error: type[Exception]) -> None:
-    """Only what the docstring names is raised."""
-    file = tmp_path / "script.json"
-    if content is not None:
-        file.write_bytes(content)
-
-    with pytest.raises(error):
-        ScriptedPlanner.read(file)
-
-
-def test_an_argument_that_nobody_knows_is_a_mistake() -> None:
-    """`limt=3` would silently be ignored: the plan is refused, and the nearest name is said."""
-    (reason,) = find_mistakes(
-        NewSteps(steps=(Step(id="a", kind="search", args={"query": "x", "limt": 3}),)), Registry([search])
+    (file := tmp_path / "script.json").write_text(
+        '[{"type": "question", "text": "Which?"}, {"type": "answer", "result": 7}]'
     )
+    script = ScriptedPlanner.read(file)
+    expected = [Question(text="Which?"), Answer(result=7)]
+    expected += [GiveUp(reason="The script has 2 proposals; this is request 3.")]
 
-    assert (reason.step, reason.text) == ("a", "step 'a': search: has no argument 'limt': did you mean limit?")
+    for _ in range(2):
+        assert [await script.propose(situation(turn), KINDS) for turn in (1, 2, 3)] == expected
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[7]", b'[{"type": "poem"}]', b'[{"type": "answer"}]', b"\xff\xfe"])
+def test_a_file_that_is_no_script_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """Only what the docstring names is raised."""
+    (tmp_path / "script.json").write_bytes(content)
+
+    with pytest.raises(ValidationError):
+        ScriptedPlanner.read(tmp_path / "script.json")
+    with pytest.raises(OSError, match="No such file"):
+        ScriptedPlanner.read(tmp_path / "nowhere.json")

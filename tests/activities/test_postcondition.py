@@ -24,15 +24,11 @@ from workflows.faults.fault import Applied, Code
 
 
 class Charge(BaseModel):
-    """What to charge."""
-
     amount: Decimal
     notes: list[str] = []
 
 
 class Receipt(BaseModel):
-    """What was charged."""
-
     id: str | None = "r-1"
     amount: Decimal
 
@@ -41,19 +37,18 @@ LIE = Decimal("1.00")
 """What the world charges, whatever was asked for."""
 
 
-@tool.read(ensure="result.amount == args.amount")
-async def quote(args: Charge) -> Receipt:
-    """Look up what a charge would be, and always find the same."""
+KEEPS = "result.amount == args.amount"
+
+
+async def lie(args: Charge) -> Receipt:
+    """Look up or make a charge, and always come to the same."""
     return Receipt(amount=LIE)
 
 
-@tool.idempotent(ensure="result.amount == args.amount")
-async def charge(args: Charge) -> Receipt:
-    """Charge something, but always the same."""
-    return Receipt(amount=LIE)
+quote, charge = tool.read(ensure=KEEPS)(lie), tool.idempotent(ensure=KEEPS)(lie)
 
 
-@tool.transactional(ensure="result.amount == args.amount")
+@tool.transactional(ensure=KEEPS)
 async def write(args: Charge, tx: Transaction) -> Receipt:
     """Write a charge down, but always the same."""
     await tx.execute(text("INSERT INTO notes VALUES (:word)"), {"word": str(LIE)})
@@ -75,15 +70,11 @@ def returning(ensure: str, result: Callable[[], Any], annotation: Any = Receipt)
 
 
 class Cat(BaseModel):
-    """One of two."""
-
     kind: Literal["cat"]
     lives: int
 
 
 class Dog(BaseModel):
-    """The other."""
-
     kind: Literal["dog"]
     tail: str
 
@@ -97,20 +88,14 @@ class Open(BaseModel):
 
 
 class Part(TypedDict):
-    """A dictionary with known keys."""
-
     price: Decimal
 
 
 class Colour(StrEnum):
-    """Texts of a closed list."""
-
     RED = "red"
 
 
 class Everything(BaseModel):
-    """All that an annotation may say."""
-
     model_config = ConfigDict(serialize_by_alias=True)
 
     amount: Decimal = Decimal(1)
@@ -162,10 +147,18 @@ RIGHT = [
 ]
 
 
-@pytest.mark.parametrize("ensure", RIGHT)
-def test_a_name_is_followed_as_far_as_the_annotations_lead(ensure: str) -> None:
-    """Through models, unions, lists, tuples and dictionaries; where anything may be, nothing is refused."""
-    assert mistakes("tool", ensure, Charge, Everything) == []
+@pytest.mark.parametrize(
+    ("ensure", "result"),
+    [
+        *((ensure, Everything) for ensure in RIGHT),
+        ("result > 0", int),
+        ("result.0.amount > 0", list[Charge]),
+        ("result.0.amount > 0", RootModel[list[Charge]]),
+    ],
+)
+def test_a_name_is_followed_as_far_as_the_annotations_lead(ensure: str, result: Any) -> None:
+    """Through models, unions and lists; where anything may be, nothing is refused. A result need not be a model."""
+    assert mistakes("tool", ensure, Charge, result) == []
 
 
 WRONG = {
@@ -176,6 +169,7 @@ WRONG = {
     "result.items.99999999999.amout > 0": "did you mean amount?: Charge has",
     "result.pair.1.amout > 0": "'result.pair.1.amout': did you mean amount?: Charge has",
     "result.pair.2 == 1": "'result.pair.2': 'result.pair' is a list",
+    "result.items.first == 1": "'result.items' is a list, so write result.items.0 for its first item",
     "result.by_name.ada.amout > 0": "did you mean amount?: Charge has",
     "result.part.prize > 0": "'result.part.prize': did you mean price?: Part has ['price'].",
     "result.below.below.maybe.amout > 0": "did you mean amount?: Charge has",
@@ -197,17 +191,6 @@ def test_a_field_that_is_not_there_is_named_with_those_that_are(ensure: str, wor
     (mistake,) = mistakes("tool", ensure, Charge, Everything)
 
     assert words in mistake and mistake.endswith(".")
-
-
-@pytest.mark.parametrize(("ensure", "result"), [("result > 0", int), ("result.0.amount > 0", list[Charge])])
-def test_a_result_need_not_be_a_model(ensure: str, result: Any) -> None:
-    """`result` alone is the whole of it."""
-    assert mistakes("tool", ensure, Charge, result) == []
-
-
-def test_a_root_model_is_what_it_wraps() -> None:
-    """Its JSON has no object around it."""
-    assert mistakes("tool", "result.0.amount > 0", Charge, RootModel[list[Charge]]) == []
 
 
 # What becomes of a result
@@ -237,21 +220,6 @@ async def test_a_result_that_keeps_the_condition_is_returned(
     assert back.result is not None
 
 
-async def test_a_broken_condition_is_an_unexpected_result(calls: Bench) -> None:
-    """The planner reads what does not hold, and sees what came back."""
-    fault, error = await calls.fails(quote, amount="24.50")
-
-    assert (fault.code, error.non_retryable, fault.observed) == (
-        Code.UNEXPECTED_RESULT,
-        True,
-        {"id": "r-1", "amount": "1.00"},
-    )
-    assert fault.reason == (
-        "The result of quote violates 'result.amount == args.amount': do not use it, "
-        "make a new plan from what was observed."
-    )
-
-
 OPEN: dict[str, tuple[str, Callable[[], Any], str]] = {
     "missing": ("result.items.0.amount > 0", Everything, "the name 'result.items.0.amount' has no value"),
     "none": ("result.maybe.amount > 0", Everything, "since 'result.maybe' is none without 'amount'"),
@@ -273,27 +241,22 @@ async def test_a_condition_that_cannot_be_decided_is_broken(
 
 
 @pytest.mark.parametrize(
-    ("lying", "effect"),
-    [(quote, Applied.NONE), (charge, Applied.APPLIED), (write, Applied.NONE)],
-    ids=["read", "idempotent", "transactional"],
+    ("lying", "effect"), [(quote, Applied.NONE), (charge, Applied.APPLIED), (write, Applied.NONE)], ids=str
 )
 async def test_a_lie_does_not_hide_that_the_call_happened(calls: Bench, lying: Tool[..., Any], effect: Applied) -> None:
-    """It answered, so it happened; only a read, and a transaction that was rolled back, have changed nothing."""
-    fault, _ = await calls.fails(lying, amount=7)
+    """Only a read, and a transaction that was rolled back, have changed nothing; the planner sees what came back."""
+    fault, error = await calls.fails(lying, amount="24.50")
 
-    assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, effect)
-
-
-async def test_a_transaction_whose_result_is_broken_leaves_nothing(calls: Bench) -> None:
-    """The condition is asked before the commit."""
-    await calls.fails(write, amount=7)
-    await calls.call(write, amount=1)
-
-    assert await calls.rows("SELECT word FROM notes") == ["1.00"]
+    assert (fault.code, fault.applied, error.non_retryable) == (Code.UNEXPECTED_RESULT, effect, True)
+    assert fault.observed == {"id": "r-1", "amount": "1.00"}
+    assert fault.reason == (
+        f"The result of {lying.__name__} violates 'result.amount == args.amount': do not use it, "
+        "make a new plan from what was observed."
+    )
 
 
 async def test_the_condition_is_over_what_was_asked_for(calls: Bench) -> None:
-    """A tool that uses its arguments up does not change what it has to keep."""
+    """A tool that uses its arguments up does not change what it has to keep; what was left out has its default."""
 
     @tool.read(ensure="len(args.notes) == len(result)")
     async def read_out(args: Charge) -> list[str]:
@@ -301,22 +264,12 @@ async def test_the_condition_is_over_what_was_asked_for(calls: Bench) -> None:
         return [args.notes.pop() for _ in range(len(args.notes))]
 
     back = await calls.call(read_out, amount=1, notes=["a", "b"])
+    default = await calls.call(returning("len(args.notes) == 0 and result > 0", lambda: 1, int), amount=1)
 
-    assert back.result == ["b", "a"]
-
-
-async def test_an_argument_that_was_left_out_has_its_default(calls: Bench) -> None:
-    """The condition sees what the tool sees."""
-    back = await calls.call(returning("len(args.notes) == 0 and result > 0", lambda: 1, int), amount=1)
-
-    assert back.result == 1
-
-
-def test_the_spec_and_the_catalogue_say_what_is_ensured() -> None:
-    """The workflow's history keeps it, and people see it."""
+    assert (back.result, default.result) == (["b", "a"], 1)
+    # the workflow's history keeps it, and people see it
     registry = Registry([quote])
-
-    assert registry["quote"].spec.ensure == "result.amount == args.amount"
+    assert registry["lie"].spec.ensure == KEEPS
     assert "ensure=result.amount == args.amount" in registry.catalogue()
 
 

@@ -1,4 +1,4 @@
-"""What models cost: published prices with their dates, four classes of tokens, and nothing where no price is known."""
+"""Whom a worker may ask, and what models cost: published prices with their dates, and nothing where none is known."""
 
 import re
 import subprocess
@@ -14,9 +14,10 @@ from genai_prices.types import ModelPrice, Tier, TieredPrices
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.selection import PlannerSelection
 from activities.providers import anthropic, openai, prices
+from activities.providers.adapter import AdapterOptions
 from activities.providers.messages import Usage
-from activities.providers.prices import PriceList, PublishedModel, published_model
-from activities.providers.registry import PROVIDERS
+from activities.providers.prices import PriceList, published_model
+from activities.providers.registry import PROVIDERS, UnknownPlanner
 from workflows.plans.catalogue import Price
 
 SONNET = "anthropic:claude-sonnet-5-5"
@@ -28,9 +29,8 @@ NO_TEXT = re.compile("audio|ft:|embedding|image|live|moderation|realtime|transcr
 
 def stepped(base: int, *above: int) -> TieredPrices:
     """A price with a step for each later one."""
-    return TieredPrices(
-        base=Decimal(base), tiers=[Tier(1000 * i, Decimal(one)) for i, one in enumerate(above, start=1)]
-    )
+    tiers = [Tier(1000 * i, Decimal(one)) for i, one in enumerate(above, start=1)]
+    return TieredPrices(base=Decimal(base), tiers=tiers)
 
 
 @pytest.mark.full
@@ -50,16 +50,12 @@ LISTED = [f"{one.id}:{model.id}" for one in providers if one.id in PROVIDERS for
 """The models of our providers in the package."""
 
 
-@pytest.mark.parametrize(("name", "row"), prices.own_models().items())
-def test_every_row_of_ours_has_a_source_and_a_date_that_has_been(name: str, row: PublishedModel) -> None:
-    """A price without a source cannot be checked; a date in the future is a mistake."""
-    assert row.source.startswith("https://")
-    assert row.read <= datetime.now(UTC).date()
-
-
-def test_our_table_has_only_what_the_package_lacks() -> None:
+def test_our_table_has_only_what_the_package_lacks_with_a_source_and_a_date_that_has_been() -> None:
     """One place for a price: delete the row as soon as the package has the model."""
     assert [name for name in LISTED if name in prices.own_models()] == []
+    for row in prices.own_models().values():
+        assert row.source.startswith("https://")
+        assert row.read <= datetime.now(UTC).date()
 
 
 @pytest.mark.parametrize("name", [SONNET, "anthropic:claude-haiku-5-5", "openai:gpt-6-sol", *prices.own_models()])
@@ -78,15 +74,8 @@ PACKAGED: list[tuple[str, dict[str, Any]]] = [
     ("openai:o1-pro", {"input": 150, "output": 600, "cache_read": 150, "cache_write": 150}),
     (
         "openai:gpt-6-sol",
-        {
-            "input": 2,
-            "output": 10,
-            "cache_read": 0.2,
-            "cache_write": 2.5,
-            "long_from": 272_000,
-            "long_input": 2,
-            "long_output": 1.5,
-        },
+        {"input": 2, "output": 10, "cache_read": 0.2, "cache_write": 2.5}
+        | {"long_from": 272_000, "long_input": 2, "long_output": 1.5},
     ),
 ]
 
@@ -119,13 +108,13 @@ def test_a_price_of_a_form_that_ours_cannot_express_is_unknown(price: ModelPrice
     assert prices.rates_of(price) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "window"),
-    [("openai:gpt-6-sol", 922_000), ("openai:gpt-5.4-mini", 272_000), ("openai:gpt-4o", 128_000), (SONNET, 1_000_000)],
-)
-def test_a_window_is_what_a_request_may_have(name: str, window: int) -> None:
-    """OpenAI publishes windows that include the reply."""
-    assert PriceList().window_of(name) == window
+def test_a_window_is_what_a_request_may_have() -> None:
+    """OpenAI publishes windows that include the reply; the models that are taken by default have one, and a price."""
+    windows = {"openai:gpt-6-sol": 922_000, "openai:gpt-5.4-mini": 272_000, "openai:gpt-4o": 128_000, SONNET: 1_000_000}
+
+    assert {name: PriceList().window_of(name) for name in windows} == windows
+    for name in (f"anthropic:{anthropic.DEFAULT_MODEL}", f"openai:{openai.DEFAULT_MODEL}"):
+        assert None not in (PriceList().price_of(name), PriceList().window_of(name))
 
 
 def test_a_published_price_has_a_date_and_one_of_the_settings_file_has_none() -> None:
@@ -137,42 +126,26 @@ def test_a_published_price_has_a_date_and_one_of_the_settings_file_has_none() ->
     assert PriceList({SONNET: OWN}).date_of(SONNET) is PriceList().date_of("openai:unheard-of") is None
 
 
-@pytest.mark.parametrize("name", [f"anthropic:{anthropic.DEFAULT_MODEL}", f"openai:{openai.DEFAULT_MODEL}"])
-def test_the_models_that_are_taken_by_default_have_a_price_and_a_window(name: str) -> None:
-    """Whoever only sets a key can set a limit of money, too."""
-    assert PriceList().price_of(name) is not None
-    assert PriceList().window_of(name) is not None
+NOBODY_SAID = [
+    *("openai:qwen3", "offline", "openai:", "anthropic:claude-sonnet-5-5x", "openai:gpt-4o-search-preview"),
+    *(f"{SONNET}@localhost:8080", "openai:gpt-6.2-sol@localhost:8080"),
+    "anthropic:claude-haiku-4-5@localhost:8080",  # the package knows names of Google's cloud that go on with an @
+]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "openai:qwen3",
-        f"{SONNET}@localhost:8080",
-        "anthropic:claude-haiku-4-5@localhost:8080",  # the package knows names of Google's cloud that go on with an @
-        "openai:gpt-6.2-sol@localhost:8080",
-        "anthropic:claude-sonnet-5-5x",
-        "openai:gpt-4o-search-preview",
-        "offline",
-        "openai:",
-    ],
-)
+@pytest.mark.parametrize("name", NOBODY_SAID)
 def test_what_nobody_said_is_unknown_and_not_zero(name: str) -> None:
     """A model of one's own, and one behind another server, cost what their operator says."""
     assert (PriceList().price_of(name), PriceList().window_of(name)) == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("name", "model"),
-    [
-        (f"{SONNET}-20260928", SONNET),
-        ("openai:gpt-5.4-mini-2026-03-17", "openai:gpt-5.4-mini"),
-        ("openai:gpt-6.2-sol-2026-11-20", "openai:gpt-6.2-sol"),
-    ],
+    ("model", "day"),
+    [(SONNET, "20260928"), ("openai:gpt-5.4-mini", "2026-03-17"), ("openai:gpt-6.2-sol", "2026-11-20")],
 )
-def test_a_snapshot_of_a_model_costs_what_the_model_costs(name: str, model: str) -> None:
+def test_a_snapshot_of_a_model_costs_what_the_model_costs(model: str, day: str) -> None:
     """Providers name a state of a model by its day."""
-    assert PriceList().price_of(name) == PriceList().price_of(model) is not None
+    assert PriceList().price_of(f"{model}-{day}") == PriceList().price_of(model) is not None
 
 
 @pytest.mark.parametrize("named", [SONNET, f"{SONNET}@localhost:8080"])
@@ -183,36 +156,32 @@ def test_what_the_settings_file_says_goes_before_our_rows(named: str) -> None:
     assert (rates.price_of(named), rates.window_of(named)) == (OWN, 9_000)
 
 
-def test_each_class_of_tokens_is_counted_at_its_own_price() -> None:
-    """The four classes are disjoint: nothing is paid twice."""
-    used = Usage(input=1_000, output=2_000, cache_read=10_000, cache_write=4_000)
-
-    assert prices.cost_in_usd(used, OWN) == pytest.approx(
-        (1_000 * 1 + 2_000 * 2 + 10_000 * 0.5 + 4_000 * 3) / 1_000_000
-    )
-
-
-@pytest.mark.parametrize(
-    ("used", "usd"),
-    [
-        (Usage(input=60, cache_read=20, cache_write=20, output=900), 60 + 10 + 60 + 1_800),
-        (Usage(input=61, cache_read=20, cache_write=20, output=900), 2 * (61 + 10 + 60) + 1.5 * 1_800),
-    ],
-)
-def test_a_request_above_the_threshold_costs_more_as_a_whole(used: Usage, usd: float) -> None:
-    """The threshold counts what was asked, from the cache or not, and never what was said."""
-    dear = OWN.model_copy(update={"long_from": 100, "long_input": 2.0, "long_output": 1.5})
-
-    assert prices.cost_in_usd(used, dear) == pytest.approx(usd / 1_000_000)
+LONG: dict[str, Any] = {"long_from": 100, "long_input": 2.0, "long_output": 1.5}
+COSTS = {
+    "each class at its own price": (
+        Usage(input=1_000, output=2_000, cache_read=10_000, cache_write=4_000),
+        OWN,
+        1_000 * 1 + 2_000 * 2 + 10_000 * 0.5 + 4_000 * 3,
+    ),
+    "below the threshold": (
+        Usage(input=60, cache_read=20, cache_write=20, output=900),
+        OWN.model_copy(update=LONG),
+        60 + 10 + 60 + 1_800,
+    ),
+    "above it": (
+        Usage(input=61, cache_read=20, cache_write=20, output=900),
+        OWN.model_copy(update=LONG),
+        2 * (61 + 10 + 60) + 1.5 * 1_800,
+    ),
+    "free": (Usage(input=5), Price(input=0, output=0, cache_read=0, cache_write=0), 0.0),
+}
 
 
-def test_a_reply_of_unknown_price_has_no_cost_rather_than_none() -> None:
-    """None says that nobody knows; 0.0 would say that it was free."""
-    assert prices.cost_in_usd(Usage(input=5), None) is None
-    assert prices.cost_in_usd(Usage(input=5), Price(input=0, output=0, cache_read=0, cache_write=0)) == 0.0
-
-
-LONG: dict[str, Any] = {"long_from": 100, "long_input": 2.0, "long_output": 5.0}
+@pytest.mark.parametrize(("used", "price", "usd"), COSTS.values(), ids=COSTS)
+def test_each_class_of_tokens_is_counted_at_its_own_price(used: Usage, price: Price, usd: float) -> None:
+    """Nothing is paid twice; a long request costs more as a whole; what nobody knows is None, and 0.0 is free."""
+    assert prices.cost_in_usd(used, price) == pytest.approx(usd / 1_000_000)
+    assert prices.cost_in_usd(used, None) is None
 
 
 @pytest.mark.parametrize(
@@ -229,17 +198,71 @@ def test_several_planners_cost_the_highest_of_each_rate(each: list[Price | None]
     assert prices.highest_price(each) == highest
 
 
+def test_a_list_of_planners_has_a_price_where_each_of_its_models_has() -> None:
+    """Rules that ask no model cost nothing and do not count."""
+    both = Price(input=2, output=10, cache_read=0.1, cache_write=2.5)
+    for second, highest in (("openai:gpt-5.4-mini", both), ("offline", both), ("openai:unheard-of", None)):
+        planner = PlannerSelection(f"{SONNET},{second}", KEYS).planner
+        assert isinstance(planner, FallbackPlanner)
+        assert prices.highest_price(planner.prices.values()) == highest
+
+
+# Whom a worker may ask: by its own options, and by what a task names.
+
+HERE = {"OPENAI_BASE_URL": "http://localhost:11434/v1"}
+
+
+def test_a_task_may_name_another_planner_than_the_worker_s() -> None:
+    """With the keys of the worker, whose address is that of its own server: it holds for what speaks as OpenAI does."""
+    selection, own = PlannerSelection("anthropic:a", KEYS), PlannerSelection("openai:qwen3", KEYS | HERE)
+
+    assert (selection.for_task("openai:b,offline").name, selection.planner.name) == ("openai:b, offline", "anthropic:a")
+    assert own.for_task("openai:other").name == "openai:other@localhost:11434"
+    assert own.for_task("anthropic:a").name == "anthropic:a"
+
+
+def test_a_task_reads_no_file_of_the_worker_and_uses_no_key_that_is_not_there() -> None:
+    """Neither the content of a file nor whether it is there can be found out; it is told which variable is lacking."""
+    for name in ("scripted:/etc/passwd", "offline, scripted:x", "scripted"):
+        with pytest.raises(UnknownPlanner, match="A task cannot name a script"):
+            PlannerSelection(None, {}).for_task(name)
+    with pytest.raises(UnknownPlanner, match="needs OPENAI_API_KEY"):
+        PlannerSelection("offline", {"ANTHROPIC_API_KEY": "x"}).for_task("openai")
+
+
 @pytest.mark.parametrize(
-    ("names", "highest"),
+    ("names", "address", "described"),
     [
-        (f"{SONNET},openai:gpt-5.4-mini", Price(input=2, output=10, cache_read=0.1, cache_write=2.5)),
-        (f"{SONNET},offline", Price(input=2, output=10, cache_read=0.1, cache_write=2.5)),
-        (f"{SONNET},openai:unheard-of", None),
+        ("openai:gpt-6-sol,anthropic:a", {}, "openai:gpt-6-sol (Responses), anthropic:a"),
+        ("openai:gpt-audio-mini", {}, "openai:gpt-audio-mini (Chat Completions)"),
+        ("openai:unheard-of", {}, "openai:unheard-of (Responses or Chat Completions)"),
+        ("openai:a,offline", HERE, "openai:a@localhost:11434 (Chat Completions), offline"),
+        ("anthropic:a", {}, "anthropic:a"),
+        ("offline", {}, "offline"),
     ],
 )
-def test_a_list_of_planners_has_a_price_where_each_of_its_models_has(names: str, highest: Price | None) -> None:
-    """Rules that ask no model cost nothing and do not count."""
-    planner = PlannerSelection(names, KEYS).planner
+def test_the_api_of_a_model_of_openai_is_named(names: str, address: dict[str, str], described: str) -> None:
+    """Who sets up a gateway sees which one it is asked with; two where one is tried first."""
+    assert PlannerSelection(names, KEYS | address).described == described
 
-    assert isinstance(planner, FallbackPlanner)
-    assert prices.highest_price(planner.prices.values()) == highest
+
+def test_the_api_is_that_of_the_settings_and_of_what_the_model_took() -> None:
+    """A model that OpenAI rejected in Responses is asked with Chat Completions only."""
+    at_gateway = AdapterOptions(wires={"openai:a": "responses"})
+    rejected = AdapterOptions(without_responses={"openai:unheard-of"})
+
+    assert PlannerSelection("openai:a", KEYS | HERE, options=at_gateway).described.endswith(" (Responses)")
+    assert PlannerSelection("openai:unheard-of", KEYS, options=rejected).described.endswith(" (Chat Completions)")
+
+
+def test_the_age_of_the_prices_is_that_of_the_oldest_published_one() -> None:
+    """A price of the settings file has no age, and a model of the user's own server no published price."""
+    sol, row = "openai:gpt-6.2-sol", prices.own_models()["openai:gpt-6.2-sol"]
+    free = PriceList({f"anthropic:{anthropic.DEFAULT_MODEL}": Price(input=0, output=0, cache_read=0, cache_write=0)})
+    published = PlannerSelection(f"{sol},anthropic", KEYS)
+
+    assert published.price_date == min(
+        row.read, PriceList().date_of(f"anthropic:{anthropic.DEFAULT_MODEL}") or row.read
+    )
+    assert PlannerSelection(f"{sol},anthropic", KEYS, prices=free).price_date == row.read
+    assert PlannerSelection("openai:qwen3", HERE).price_date is None

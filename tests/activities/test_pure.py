@@ -23,8 +23,6 @@ from workflows.faults.fault import Code
 
 
 class Text(BaseModel):
-    """An argument and a result."""
-
     text: str = ""
 
 
@@ -39,7 +37,7 @@ class Slow(Text):
 
 
 OPEN = threading.Event()
-"""Lets `hang` and `Slow` return."""
+"""Lets `wait` and `Slow` return."""
 
 
 @tool.pure
@@ -48,11 +46,19 @@ def where(args: Text) -> Text:
     return Text(text=threading.current_thread().name)
 
 
-@tool.pure
-def hang(args: Text) -> Text:
+@tool.read
+async def on_the_loop(args: Text) -> Text:
+    """Say in which thread the loop of the tools runs."""
+    return Text(text=threading.current_thread().name)
+
+
+def wait(args: Text) -> Text:
     """Return when the event is set."""
     OPEN.wait(60)
     return args
+
+
+hang, linger = tool.pure(wait), tool.read(wait)
 
 
 @tool.pure
@@ -65,13 +71,6 @@ def check(args: Slow) -> Text:
 def repeat(args: Text) -> Text:
     """Return the text many times."""
     return Text(text=args.text * (MAX_LOCAL_RESULT + 1))
-
-
-@tool.read
-def linger(args: Text) -> Text:
-    """Hold a thread until the event is set."""
-    OPEN.wait(60)
-    return args
 
 
 @tool.read
@@ -112,68 +111,48 @@ def plain(args: Text) -> Text:
     return args
 
 
-LEAVE = "leave it out, or declare @tool.read."
-DECLARED: dict[str, tuple[Tool[..., Any], str]] = {
-    "async": (
-        tool.pure(asynchronous),
-        "asynchronous: a @tool.pure only computes, in a thread: write a plain def, or declare @tool.read.",
-    ),
-    "injected": (
-        tool.pure(injected),
-        f"injected: a @tool.pure only computes and cannot use 'documents': {LEAVE}",
-    ),
-    "retry": (
-        tool.pure(retry="patient")(plain),
-        f"plain: a @tool.pure only computes, so retry= has no meaning: {LEAVE}",
-    ),
-    "undo": (tool.pure(undo=where)(plain), f"plain: a @tool.pure only computes, so undo= has no meaning: {LEAVE}"),
-    "reconcile": (
-        tool.pure(reconcile=where)(plain),
-        f"plain: a @tool.pure only computes, so reconcile= has no meaning: {LEAVE}",
-    ),
-    "tokens": (
-        tool.pure(tokens=9)(plain),
-        f"plain: a @tool.pure only computes, so tokens= has no meaning: {LEAVE}",
-    ),
-    "timeout": (
-        tool.pure(timeout=5)(plain),
-        "plain: timeout=5 is too long for a @tool.pure: give it at most 1 s, or declare @tool.read.",
-    ),
-    "observe": (
-        tool.read(observe=where)(plain),
-        "plain: observe=where is a @tool.pure, which cannot see the world: name a @tool.read.",
-    ),
+NO_MEANING = {
+    "retry": tool.pure(retry="patient")(plain),
+    "undo": tool.pure(undo=where)(plain),
+    "reconcile": tool.pure(reconcile=where)(plain),
+    "tokens": tool.pure(tokens=9)(plain),
 }
+ONLY, READ = "a @tool.pure only computes", "or declare @tool.read."
+DECLARED: list[tuple[Tool[..., Any], str]] = [
+    (tool.pure(asynchronous), f"asynchronous: {ONLY}, in a thread: write a plain def, {READ}"),
+    (tool.pure(injected), f"injected: {ONLY} and cannot use 'documents': leave it out, {READ}"),
+    *(
+        (wrong, f"plain: {ONLY}, so {option}= has no meaning: leave it out, {READ}")
+        for option, wrong in NO_MEANING.items()
+    ),
+    (tool.pure(timeout=5)(plain), f"plain: timeout=5 is too long for a @tool.pure: give it at most 1 s, {READ}"),
+    (tool.read(observe=where)(plain), "a @tool.pure, which cannot see the world: name a @tool.read."),
+]
 
 
-@pytest.mark.parametrize(("wrong", "words"), DECLARED.values(), ids=DECLARED)
+@pytest.mark.parametrize(("wrong", "words"), DECLARED)
 def test_what_a_pure_tool_cannot_be_is_refused(wrong: Tool[..., Any], words: str) -> None:
     """Each mistake is a sentence with a remedy."""
     with pytest.raises(ToolMistakes) as raised:
-        Registry([wrong, *([where] if wrong.options.observe else [])])
+        Registry([wrong, where])
 
     assert [one for one in raised.value.mistakes if one.endswith(words)], raised.value.mistakes
 
 
 def test_a_pure_tool_is_a_read_with_one_attempt_of_a_second() -> None:
-    """`--check` shows it; a shorter timeout stays."""
+    """`--check` shows it; a shorter timeout stays. Of what comes with Replan, two only compute."""
     registry = Registry([where, tool.pure(timeout=0.2)(plain)])
     spec = registry["where"].spec
 
     assert (spec.effect, spec.pure, spec.retry, spec.timeout) == ("read", True, "standard", 1.0)
     assert registry["plain"].spec.timeout == 0.2
     assert "    text: string; pure, 1 s" in registry.catalogue().splitlines()
-
-
-def test_built_in_tools_that_only_compute_are_pure() -> None:
-    """A tool that reads files, asks a service or imports a large package is not."""
-    registry = Registry((), builtin=builtin.TOOLS)
-
-    assert [name for name in registry if registry[name].spec.pure] == ["calculate", "compose"]
+    own = Registry((), builtin=builtin.TOOLS)
+    assert [name for name in own if own[name].spec.pure] == ["calculate", "compose"]
 
 
 async def test_a_pure_tool_runs_in_a_thread_and_needs_no_loop_of_tools(tmp_path: Path) -> None:
-    """A tool that blocks the loop of the tools holds up no workflow task."""
+    """A tool that blocks the loop of the tools, where coroutines run, holds up no workflow task."""
     async with ToolLoop() as loop, bench(tmp_path, loop=loop) as calls:
         blocking = asyncio.create_task(calls.call(block))
         await asyncio.sleep(0.1)
@@ -181,7 +160,10 @@ async def test_a_pure_tool_runs_in_a_thread_and_needs_no_loop_of_tools(tmp_path:
         was_blocked = not blocking.done()
         await blocking
 
+        there = await calls.call(on_the_loop)
+
     assert was_blocked and str(found.result).startswith("{'text': 'pure_")
+    assert there.result == {"text": "tools"}
 
 
 @pytest.mark.parametrize("slow", [hang, check])
@@ -212,20 +194,15 @@ async def test_other_tools_cannot_take_the_threads_of_pure_tools(calls: Bench) -
 
 
 async def test_a_long_result_is_too_large_for_a_local_activity_only(calls: Bench) -> None:
-    """One workflow task records the results of many; an ordinary activity has room for it."""
+    """One workflow task records the results of many. A kind that is not pure here is missing as a local activity."""
+    missing, _ = await calls.fails(block, environment=local())
     fault, _ = await calls.fails(repeat, text="a", environment=local())
     back = await calls.call(repeat, text="a")
 
     assert fault.code is Code.TOO_LARGE
     assert "more than 8192: let it return less, or declare it as @tool.read." in fault.reason
     assert len(str(back.result)) > MAX_LOCAL_RESULT
-
-
-async def test_a_kind_that_is_not_pure_here_is_missing_as_a_local_activity(calls: Bench) -> None:
-    """The task's catalogue is of another version: an ordinary activity then runs it with its own guards."""
-    fault, _ = await calls.fails(block, environment=local())
-
-    assert (fault.code, "is no @tool.pure" in fault.reason) == (Code.MISSING_TOOL, True)
+    assert (missing.code, "is no @tool.pure" in missing.reason) == (Code.MISSING_TOOL, True)
 
 
 async def test_a_transient_fault_of_a_local_activity_sends_no_heartbeat(calls: Bench) -> None:

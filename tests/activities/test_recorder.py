@@ -64,7 +64,6 @@ async def recorder(tmp_path: Path) -> AsyncIterator[TurnRecorder]:
 
 
 async def as_it_is(proposed: Proposed, past: Sequence[RecordedTurn]) -> Proposed:
-    """Find no mistake."""
     return proposed
 
 
@@ -83,49 +82,42 @@ async def ask(recorder: TurnRecorder, planner: Counting, turn: int = 1, what: st
 
 
 async def test_a_turn_is_asked_for_once(recorder: TurnRecorder) -> None:
-    """However often an attempt is made."""
+    """However often an attempt is made; another question in the same turn is asked, and both answers stay."""
     planner = Counting()
     answers = [await ask(recorder, planner) for _ in range(3)]
+    other = [await ask(recorder, planner, what="no") for _ in range(2)]
 
-    assert (answers, planner.asked) == ([(1, False), (1, True), (1, True)], 1)
+    assert (answers, other) == ([(1, False), (1, True), (1, True)], [(2, False), (2, True)])
+    assert (await ask(recorder, planner), planner.asked) == ((1, True), 2)
 
 
-async def test_another_question_in_the_same_turn_is_asked(recorder: TurnRecorder) -> None:
-    """And both answers stay."""
-    planner = Counting()
-    first, other = await ask(recorder, planner), await ask(recorder, planner, what="no")
-
-    assert (first, other) == ((1, False), (2, False))
-    assert [await ask(recorder, planner), await ask(recorder, planner, what="no")] == [(1, True), (2, True)]
+async def at_once(recorder: TurnRecorder, planner: Counting, *what: str) -> list[tuple[object, bool] | BaseException]:
+    """What becomes of attempts that all ask before one is answered."""
+    planner.may_answer.clear()
+    asking = [asyncio.create_task(ask(recorder, planner, what=one)) for one in what]
+    while planner.asked < len(what):
+        await asyncio.sleep(0.01)
+    planner.may_answer.set()
+    return await asyncio.gather(*asking, return_exceptions=True)
 
 
 async def test_of_two_attempts_at_the_same_moment_one_answer_counts(recorder: TurnRecorder) -> None:
     """Both workers go on with the one that was recorded first."""
-    planner = Counting()
-    planner.may_answer.clear()
-    both = [asyncio.create_task(ask(recorder, planner)) for _ in range(2)]
-    while planner.asked < 2:
-        await asyncio.sleep(0.01)
-    planner.may_answer.set()
-    found = {answer for answer, _ in await asyncio.gather(*both)}
+    found = await at_once(recorder, Counting(), "", "")
 
-    assert len(found) == 1
+    assert len({answer for answer, _ in (one for one in found if isinstance(one, tuple))}) == 1
+    assert all(isinstance(one, tuple) for one in found)
 
 
 async def test_an_answer_to_another_question_is_never_taken(recorder: TurnRecorder) -> None:
     """A worker of the life before a reset may be quicker: the turn is asked again, on a branch of its own."""
     planner = Counting()
-    planner.may_answer.clear()
-    old = asyncio.create_task(ask(recorder, planner, what="old"))
-    new = asyncio.create_task(ask(recorder, planner, what="new"))
-    while planner.asked < 2:
-        await asyncio.sleep(0.01)
-    planner.may_answer.set()
-    ended = await asyncio.gather(old, new, return_exceptions=True)
+    ended = await at_once(recorder, planner, "old", "new")
     late = next(one for one in ended if isinstance(one, BaseException))
+    answers = [(await ask(recorder, planner, what=one))[0] for one in ("new", "old")]
 
     assert isinstance(late, FaultRaised) and late.fault.code is Code.BUSY
-    assert (await ask(recorder, planner, what="new"))[0] != (await ask(recorder, planner, what="old"))[0]
+    assert answers[0] != answers[1]
 
 
 async def test_a_conversation_that_is_not_here_is_a_person_s(recorder: TurnRecorder) -> None:

@@ -17,17 +17,24 @@ from workflows.plans.proposal import GiveUp, NewSteps, Question
 
 
 async def new_plan(situation: Situation) -> NewSteps:
-    """The plan after a refusal."""
     proposal = await propose(situation)
     assert isinstance(proposal, NewSteps), proposal
     return proposal
 
 
-async def test_the_nearest_alternative_is_taken() -> None:
-    """A refused step is proposed again with what is free, under a new id."""
-    (again,) = (await new_plan(refused())).steps
+async def question(situation: Situation) -> Question:
+    proposal = await propose(situation)
+    assert isinstance(proposal, Question), proposal
+    return proposal
 
+
+async def test_the_nearest_alternative_is_taken() -> None:
+    """A refused step is proposed again with what is free, under a new id, in one sentence for people."""
+    plan = await new_plan(refused())
+
+    (again,) = plan.steps
     assert (again.id, again.title, again.args) == ("book-2", "team 14:30", {**BOOK, "at": "14:30"})
+    assert plan.because == "book was rejected (conflict); nearest free alternative 14:30"
 
 
 async def test_a_call_of_which_only_the_id_is_used_up_is_planned_again() -> None:
@@ -37,11 +44,6 @@ async def test_a_call_of_which_only_the_id_is_used_up_is_planned_again() -> None
 
     assert [(one.id, one.args) for one in again.steps] == [("book-2", BOOK)]
     assert again.because == "only the id book is used up"
-
-
-async def test_the_new_plan_says_why() -> None:
-    """One sentence for people: what was refused and what takes its place."""
-    assert (await new_plan(refused())).because == "book was rejected (conflict); nearest free alternative 14:30"
 
 
 @pytest.mark.parametrize(
@@ -67,102 +69,81 @@ async def test_alternatives_come_from_the_newest_view(
     assert again.args["at"] == at
 
 
-async def test_another_day_is_taken_when_the_day_is_full() -> None:
-    """The argument that changes is the one that the offer looks like."""
-    full: JsonValue = {"day": TODAY, "free": [], "days": ["2025-11-22", "2025-11-23"]}
-    (again,) = (await new_plan(refused(observations=[seen("book", full)]))).steps
-
-    assert again.args == {**BOOK, "day": "2025-11-22"}
-
-
 async def test_a_second_refusal_takes_the_next_alternative() -> None:
-    """No call that failed in any revision is proposed again."""
+    """No call that failed in any revision is proposed again; when the day is full, another day is taken."""
     second = record(step("book-2", args={**BOOK, "at": "14:30"}), StepStatus.FAILED, revision=2)
-    situation = refused(
-        second, faults=(fault("book"), fault("book-2", revision=2)), observations=(seen("book-2", FREE),)
-    )
-    (again,) = (await new_plan(situation)).steps
+    faults = (fault("book"), fault("book-2", revision=2))
+    full: JsonValue = {"day": TODAY, "free": [], "days": ["2025-11-22", "2025-11-23"]}
+    (again,) = (await new_plan(refused(second, faults=faults, observations=(seen("book-2", FREE),)))).steps
+    (later,) = (await new_plan(refused(observations=[seen("book", full)]))).steps
 
     assert (again.id, again.args["at"]) == ("book-3", "15:00")
+    assert later.args == {**BOOK, "day": "2025-11-22"}
 
 
-async def test_two_refused_bookings_do_not_take_the_same_alternative() -> None:
-    """One plan does not compete with itself."""
-    twin = record(step("book-2"), StepStatus.FAILED)
+async def test_two_steps_do_not_take_the_same_alternative() -> None:
+    """One plan does not compete with itself: neither with another refused step, nor with what has not started."""
+    twin, other = record(step("book-2"), "failed"), record(step("other", args={**BOOK, "at": "14:30"}), "pending")
     both = {"faults": (fault("book"), fault("book-2")), "observations": (seen("book", FREE), seen("book-2", FREE))}
-    steps = (await new_plan(refused(twin, **both))).steps
+    plans = [await new_plan(situation) for situation in (refused(twin, **both), refused(other))]
 
-    assert [(one.id, one.args["at"]) for one in steps] == [("book-3", "14:30"), ("book-4", "15:00")]
-
-
-async def test_an_alternative_that_another_step_is_about_to_take_is_left_to_it() -> None:
-    """What has not started yet keeps its own call."""
-    other = record(step("other", args={**BOOK, "at": "14:30"}), StepStatus.PENDING)
-    steps = (await new_plan(refused(other))).steps
-
-    assert [(one.id, one.args["at"]) for one in steps] == [("book-2", "15:00"), ("other", "14:30")]
+    assert [[(one.id, one.args["at"]) for one in plan.steps] for plan in plans] == [
+        [("book-3", "14:30"), ("book-4", "15:00")],
+        [("book-2", "15:00"), ("other", "14:30")],
+    ]
 
 
 async def test_a_planned_call_that_has_failed_elsewhere_is_changed_too() -> None:
     """A call that equals a failed one would be refused unseen."""
-    twin = record(step("again"), StepStatus.PENDING)
-    steps = (await new_plan(refused(twin))).steps
+    steps = (await new_plan(refused(record(step("again"), StepStatus.PENDING)))).steps
 
     assert [one.id for one in steps] == ["book-2", "again"]
     assert len({canonical(one.args) for one in steps} | {canonical(BOOK)}) == 3
 
 
 async def test_what_had_not_started_follows_with_its_needs_moved() -> None:
-    """Later steps keep their ids and wait for the step that replaces the refused one."""
-    after = step(
-        "sum", "calculate", {"expression": "it + 1", "it": {"$from": "book", "path": "id"}}, needs=("price", "book")
-    )
+    """Later steps keep their ids and wait for the step that replaces the refused one; finished steps are kept."""
+    args: dict[str, JsonValue] = {"expression": "it + 1", "it": {"$from": "book", "path": "id"}}
+    after = step("sum", "calculate", args, needs=("price", "book"))
     price = record(step("price", "calculate", {"expression": "1+1"}), StepStatus.COMPLETED)
-    steps = (await new_plan(refused(price, record(after, StepStatus.PENDING)))).steps
+    (book, moved) = (await new_plan(refused(price, record(after, StepStatus.PENDING)))).steps
 
-    assert steps[1] == after.model_copy(
-        update={
-            "args": {"expression": "it + 1", "it": {"$from": "book-2", "path": "id"}},
-            "needs": ("price", "book-2"),
-        }
-    )
+    changed = {"args": {**args, "it": {"$from": "book-2", "path": "id"}}, "needs": ("price", "book-2")}
+    assert (book.id, moved) == ("book-2", after.model_copy(update=changed))
 
 
-async def test_finished_steps_are_kept() -> None:
-    """Only what is missing is proposed."""
-    price = record(step("price", "calculate", {"expression": "1+1"}), StepStatus.COMPLETED)
+def failed(id: str, kind: str, args: dict[str, JsonValue], observed: JsonValue, code: Code, **more: Any) -> Situation:
+    """A task whose only step was refused."""
+    one, faults = record(step(id, kind, args), StepStatus.FAILED), (fault(id, code, observed),)
+    return refused(**{"records": (one,), "faults": faults, "observations": (), **more})
 
-    assert [one.id for one in (await new_plan(refused(price))).steps] == ["book-2"]
+
+def searching(**more: Any) -> Situation:
+    """A task whose search found nothing."""
+    observed: JsonValue = {"query": "refund zeppelin", "wider": ["refund", "zeppelins"], "skipped": ["x.md"]}
+    return failed("search", "search", {"query": "refund zeppelin", "limit": 3}, observed, Code.NO_RESULTS, **more)
+
+
+def sending(**more: Any) -> Situation:
+    """A task whose own kind was refused."""
+    observed: JsonValue = {"depots": ["south", "west"], "limit": 5}
+    return failed("send", "send_parcel", {"weight": 7, "depot": "north"}, observed, Code.CONFLICT, **more)
 
 
 async def test_a_wider_query_is_taken() -> None:
-    """Text has no distance: the first offer is the best."""
-    search = record(step("search", "search", {"query": "refund zeppelin", "limit": 3}), StepStatus.FAILED)
-    observed: JsonValue = {"query": "refund zeppelin", "wider": ["refund", "zeppelins"], "skipped": ["x.md"]}
-    situation = refused(records=(search,), faults=(fault("search", Code.NO_RESULTS, observed),), observations=())
-    plan = await new_plan(situation)
+    """Text has no distance: the first offer is the best. Which depot an effect goes to is the user's choice."""
+    plans = [await new_plan(searching(**more)) for more in ({}, {"may_ask": True})]
 
-    assert plan.steps[0].args == {"query": "refund", "limit": 3}
-    assert plan.because == "search was rejected (no_results); wider alternative 'refund'"
+    assert [plan.steps[0].args for plan in plans] == [{"query": "refund", "limit": 3}] * 2
+    assert plans[0].because == "search was rejected (no_results); wider alternative 'refund'"
+    assert (await question(sending(may_ask=True))).text == "send: It is taken. Which depot instead of north?"
 
 
 async def test_the_rules_know_nothing_of_the_kind() -> None:
     """A user's own tool is planned around in the same way, also in a hand-written plan."""
-    parcel = record(step("send", "send_parcel", {"weight": 7, "depot": "north"}), StepStatus.FAILED)
-    observed: JsonValue = {"depots": ["south", "west"], "limit": 5}
-    (again,) = (
-        await new_plan(refused(records=(parcel,), faults=(fault("send", observed=observed),), observations=()))
-    ).steps
+    (again,) = (await new_plan(sending())).steps
 
     assert (again.id, again.args) == ("send-2", {"weight": 7, "depot": "south"})
-
-
-async def test_without_an_alternative_the_planner_says_that_the_state_could_not_be_read() -> None:
-    """A person then knows that nothing was offered because nothing was seen."""
-    unread = seen("book", None, stale=True).model_copy(update={"unread": "list_slots failed (timeout): It was late."})
-    reason = await gives_up(refused(observations=(unread,)))
-
-    assert reason.endswith("The state could not be read again: list_slots failed (timeout): It was late.")
 
 
 @pytest.mark.parametrize(
@@ -170,31 +151,25 @@ async def test_without_an_alternative_the_planner_says_that_the_state_could_not_
     [(None, Code.INVALID_INPUT), ({"free": []}, Code.CONFLICT), ({"free": ["14:00"]}, Code.CONFLICT)],
 )
 async def test_without_an_alternative_the_planner_gives_up(observed: JsonValue, code: Code) -> None:
-    """The reason is the fault's, and that nothing else was offered."""
+    """The reason is the fault's, and that nothing else was offered, or that the state could not be read."""
     reason = await gives_up(refused(faults=(fault("book", code, observed),), observations=()))
+    unread = seen("book", None, stale=True).model_copy(update={"unread": "list_slots failed (timeout): It was late."})
 
     assert reason == f"book cannot be done ({code}): It is taken. Nothing that was seen offers an alternative."
-
-
-async def test_a_kind_that_is_down_is_not_proposed_again() -> None:
-    """Its retries are used up; no rule knows another way."""
-    situation = refused(faults=(fault("book", Code.TIMEOUT),), down=("book_slot",))
-
-    assert "book needs book_slot, which cannot be used any more (timeout)" in await gives_up(situation)
+    assert (await gives_up(refused(observations=(unread,)))).endswith(
+        "The state could not be read again: list_slots failed (timeout): It was late."
+    )
+    down = refused(faults=(fault("book", Code.TIMEOUT),), down=("book_slot",))
+    assert "book needs book_slot, which cannot be used any more (timeout)" in await gives_up(down)
 
 
 async def test_a_rejected_alternative_gives_way_to_the_next() -> None:
-    """The reasons name the step, and another offer is there."""
-    situation = refused(rejected=({"text": "step 'book-2' repeats a call that failed", "step": "book-2"},))
+    """The reasons name the step, and another offer is there; what no rule answers is given up with its reasons."""
+    repeated = refused(rejected=({"text": "step 'book-2' repeats a call that failed", "step": "book-2"},))
+    unanswered = refused(rejected=({"text": "1 steps, but only 0 tool calls are left"},))
 
-    assert (await new_plan(situation)).steps[0].args["at"] == "15:00"
-
-
-async def test_a_rejection_that_no_rule_answers_is_given_up_with_its_reasons() -> None:
-    """An unchanged plan is not proposed again."""
-    situation = refused(rejected=({"text": "1 steps, but only 0 tool calls are left"},))
-
-    assert "1 steps, but only 0 tool calls are left" in await gives_up(situation)
+    assert (await new_plan(repeated)).steps[0].args["at"] == "15:00"
+    assert "1 steps, but only 0 tool calls are left" in await gives_up(unanswered)
 
 
 JSON = st.recursive(
@@ -205,52 +180,29 @@ JSON = st.recursive(
 )  # fmt: skip
 
 
-@given(JSON)
-async def test_no_observation_breaks_a_replan(observed: JsonValue) -> None:
-    """Whatever a tool shows, the next plan avoids the failed call or there is none."""
-    proposal = await propose(refused(observations=(seen("book", observed),)))
-
-    assert isinstance(proposal, GiveUp) or (isinstance(proposal, NewSteps) and proposal.steps[0].args != BOOK)
-
-
 def choosing(*free: str, words: tuple[Word, ...] = (), **more: Any) -> Situation:
     """A task that waits for people; after 14:00 was refused, these times are free."""
     return refused(observations=(seen("book", {"free": [*free]}),), may_ask=True, words=words, **more)
 
 
-async def question(situation: Situation) -> Question:
-    """What the planner asks."""
-    proposal = await propose(situation)
-    assert isinstance(proposal, Question), proposal
-    return proposal
-
-
 async def test_which_of_two_equally_near_times_is_the_users_choice() -> None:
-    """The question names what was refused and why; the nearest times come first."""
+    """The nearest times come first; a single nearest time needs no question, nor does a task that does not wait."""
     asks = await question(choosing("09:30", "13:30", "14:30", "15:00"))
+    nobody = refused(observations=(seen("book", {"free": ["13:30", "14:30"]}),))
+    plans = [await new_plan(situation) for situation in (choosing("14:30", "15:00"), nobody)]
 
     assert asks.text == "book: It is taken. Which time instead of 14:00?"
     assert (asks.options, asks.free_text) == (("14:30", "13:30", "15:00", "09:30"), True)
+    assert [plan.steps[0].args["at"] for plan in plans] == ["14:30", "14:30"]
 
 
-async def test_the_nearest_time_needs_no_question() -> None:
-    """And nobody is asked where the task does not wait."""
-    nearest, nobody = (
-        await new_plan(choosing("14:30", "15:00")),
-        refused(observations=(seen("book", {"free": ["13:30", "14:30"]}),)),
-    )
-
-    assert [one.steps[0].args["at"] for one in (nearest, await new_plan(nobody))] == ["14:30", "14:30"]
-
-
-@pytest.mark.parametrize("reply", ["13:30", " 13:30 ", "1:30 pm", "13.30"])
-async def test_the_reply_is_understood(reply: str) -> None:
+async def test_the_reply_is_understood() -> None:
     """As it is offered, or as a task may have it; the new plan says who chose."""
     asks = await question(choosing("13:30", "14:30"))
-    plan = await new_plan(choosing("13:30", "14:30", words=(Word(question=asks.text, text=reply),)))
-
-    assert (plan.steps[0].args["at"], plan.steps[0].title) == ("13:30", "team 13:30")
-    assert plan.because == "book was rejected (conflict); the user chose 13:30"
+    for reply in ("13:30", " 13:30 ", "1:30 pm", "13.30"):
+        plan = await new_plan(choosing("13:30", "14:30", words=(Word(question=asks.text, text=reply),)))
+        assert (plan.steps[0].args["at"], plan.steps[0].title) == ("13:30", "team 13:30")
+        assert plan.because == "book was rejected (conflict); the user chose 13:30"
 
 
 async def test_a_reply_that_cannot_be_used_is_asked_for_again() -> None:
@@ -279,24 +231,9 @@ async def test_two_refused_bookings_are_two_questions() -> None:
     assert [book.args["at"], other.args["at"]] == ["14:30", "13:30"]  # 15:00 is farther away
 
 
-async def test_of_texts_none_is_nearer() -> None:
-    """Which depot an effect goes to is the user's choice; which wider query is tried is not."""
-    parcel = record(step("send", "send_parcel", {"weight": 7, "depot": "north"}), StepStatus.FAILED)
-    offered: JsonValue = {"depots": ["south", "west"]}
-    sending = {"records": (parcel,), "faults": (fault("send", observed=offered),), "observations": ()}
-    search = record(step("search", "search", {"query": "refund zeppelin", "limit": 3}), StepStatus.FAILED)
-    wider: JsonValue = {"wider": ["refund", "zeppelins"]}
-    looking = {"records": (search,), "faults": (fault("search", Code.NO_RESULTS, wider),), "observations": ()}
-
-    assert (await question(refused(may_ask=True, **sending))).text == "send: It is taken. Which depot instead of north?"
-    assert (await new_plan(refused(may_ask=True, **looking))).steps[0].args["query"] == "refund"
-
-
 def misnamed(kind: str, args: dict[str, JsonValue], near: JsonValue, **more: Any) -> Situation:
     """A task that named something which does not exist, though others are spelt alike."""
-    one = record(step("one", kind, args), StepStatus.FAILED)
-    faults = (fault("one", Code.NOT_FOUND, {"near": near}),)
-    return refused(**{"records": (one,), "faults": faults, "observations": (), "may_ask": True, **more})
+    return failed("one", kind, args, {"near": near}, Code.NOT_FOUND, **{"may_ask": True, **more})
 
 
 LAMPS: JsonValue = {"A-17": "Desk lamp", "A-18": "Wall lamp"}
@@ -311,10 +248,8 @@ async def test_what_a_misspelt_name_means_is_asked(reply: str) -> None:
 
     assert asks.text == "one: It is taken. Which sku did you mean instead of 'A-71'?"
     assert asks.options == ("A-17 (Desk lamp)", "A-18 (Wall lamp)")
-    assert (plan.steps[0].args, plan.because) == (
-        {**buy, "sku": "A-17"},
-        "one was rejected (not_found); the user meant 'A-17'",
-    )
+    assert plan.steps[0].args == {**buy, "sku": "A-17"}
+    assert plan.because == "one was rejected (not_found); the user meant 'A-17'"
 
 
 async def test_a_name_that_nobody_offered_is_taken_too() -> None:
@@ -335,22 +270,18 @@ async def test_what_is_near_is_found_although_a_fresh_observation_does_not_say_i
     situation = misnamed("delete_document", {"document": "a"}, ["aa"], observations=listed)
 
     assert (await question(situation)).options == ("aa",)
-
-
-async def test_without_anybody_to_ask_a_misspelt_name_is_given_up() -> None:
-    """As before, with the names."""
-    assert (await gives_up(misnamed("get_price", {"sku": "A-71"}, LAMPS, may_ask=False))).endswith(
-        "Spelt alike: A-17 (Desk lamp), A-18 (Wall lamp)."
-    )
+    # without anybody to ask, it is given up with the names
+    unasked = await gives_up(misnamed("get_price", {"sku": "A-71"}, LAMPS, may_ask=False))
+    assert unasked.endswith("Spelt alike: A-17 (Desk lamp), A-18 (Wall lamp).")
 
 
 @given(JSON, st.text(max_size=20))
-async def test_no_observation_and_no_reply_breaks_a_question(observed: JsonValue, reply: str) -> None:
+async def test_no_observation_and_no_reply_breaks_a_replan(observed: JsonValue, reply: str) -> None:
     """Whatever a tool shows and a person types: a plan without the failed call, a question, or neither."""
-    first = await propose(refused(observations=(seen("book", observed),), may_ask=True))
+    situation = refused(observations=(seen("book", observed),))
+    first = await propose(situation.model_copy(update={"may_ask": True}))
     words = (Word(question=first.text, text=reply),) if isinstance(first, Question) else ()
-    proposal = await propose(refused(observations=(seen("book", observed),), may_ask=True, words=words))
-
-    assert isinstance(proposal, GiveUp | Question) or (
-        isinstance(proposal, NewSteps) and proposal.steps[0].args != BOOK
-    )
+    for more in ({}, {"may_ask": True, "words": words}):
+        proposal = await propose(situation.model_copy(update=more))
+        assert isinstance(proposal, GiveUp | NewSteps) or (isinstance(proposal, Question) and bool(more))
+        assert not isinstance(proposal, NewSteps) or proposal.steps[0].args != BOOK

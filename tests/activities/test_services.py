@@ -26,11 +26,10 @@ def test_a_host_may_have_a_port(text: str, place: AllowedHost) -> None:
     assert Services.of([text], (), {}).places == {place}
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", " ", "http://api.example", "api.example/", "api.example:", "a:0", "a:65536", "a:b", "*", "*.example", "a b",
-     "10.0.0.0/8", "1.2.3", "[::1", "a@b"],
-)  # fmt: skip
+NO_HOSTS = ["http://api.example", "api.example/", "api.example:", "a:0", "a:65536", "a:b", "*", "*.example", "a b"]
+
+
+@pytest.mark.parametrize("text", ["", " ", *NO_HOSTS, "10.0.0.0/8", "1.2.3", "[::1", "a@b"])
 def test_what_is_no_host_is_refused_by_name(text: str) -> None:
     """A typing error must not silently allow nothing: the sentence quotes it and shows what would do."""
     with pytest.raises(BadReach, match="is no host, such as") as wrong:
@@ -62,20 +61,12 @@ def test_a_header_that_cannot_be_sent_is_refused_when_the_worker_starts(text: st
     assert words in str(wrong.value) and "hunter2" not in str(wrong.value)
 
 
-def test_a_header_is_read_from_a_file(tmp_path: Path) -> None:
-    """As a container gets its secrets; the line's end belongs to the file."""
+def test_a_header_is_read_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    """Under its name in small letters, so that none stands twice; the end of a file's line belongs to the file."""
     (tmp_path / "secret").write_text("hunter2\n")
     named = {"SHOP_FILE": str(tmp_path / "secret")}
-
-    given = Services.of(["api.example"], ["api.example=Authorization:SHOP"], named)
-
-    assert given.headers == {"api.example": {"authorization": "hunter2"}}
+    for host, environment in (("api.example:8443", ENVIRONMENT), ("api.example", named)):
+        given = Services.of([host], ["API.example=Authorization:SHOP"], environment)
+        assert given.headers == {"api.example": {"authorization": "hunter2"}}
     with pytest.raises(BadReach, match="'/no/such/file' cannot be read"):
         Services.of(["api.example"], ["api.example=Authorization:SHOP"], {"SHOP_FILE": "/no/such/file"})
-
-
-def test_a_header_is_read_from_the_environment() -> None:
-    """Under its name in small letters, so that none stands twice."""
-    given = Services.of(["api.example:8443"], ["API.example=Authorization:SHOP"], ENVIRONMENT)
-
-    assert given.headers == {"api.example": {"authorization": "hunter2"}}

@@ -1,6 +1,7 @@
 """Many kinds: a model is shown some of them, and finds the others."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -69,24 +70,18 @@ def test_the_name_of_the_kind_that_finds_is_taken() -> None:
         Registry([made(NAME, "Find hammers.")])
 
 
-@pytest.mark.parametrize(
-    ("query", "first"),
-    [
-        ("refund an order", "refund"),
-        ("what will the weather be?", "weather.forecast"),
-        ("Buying articles", "purchase"),
-        ('say "weather" OR NEAR(', "weather.forecast"),
-    ],
-)
-def test_a_kind_is_found_by_what_it_does(query: str, first: str) -> None:
-    """In other forms of the words, too; nothing in a query is an operator."""
-    assert looked_for(query)[0] == first
+FINDS = {
+    "refund an order": "refund",
+    "what will the weather be?": "weather.forecast",
+    "Buying articles": "purchase",
+    'say "weather" OR NEAR(': "weather.forecast",
+}
 
 
-@pytest.mark.parametrize("query", ["", "the", "zzz", "?"])
-def test_what_no_kind_does_finds_nothing(query: str) -> None:
-    """That is an answer, and no fault."""
-    assert looked_for(query) == []
+def test_a_kind_is_found_by_what_it_does() -> None:
+    """In other forms of the words, too; nothing in a query is an operator, and finding nothing is no fault."""
+    assert {query: looked_for(query)[0] for query in FINDS} == FINDS
+    assert [looked_for(query) for query in ("", "the", "zzz", "?")] == [[]] * 4
 
 
 def test_no_more_are_found_than_can_be_looked_at() -> None:
@@ -95,22 +90,14 @@ def test_no_more_are_found_than_can_be_looked_at() -> None:
     assert NAME not in looked_for("find tools")
 
 
-def test_few_kinds_are_all_shown() -> None:
-    """There is nothing to choose."""
-    assert shortlist(FEW, "anything") == [*FEW]
-
-
 def test_of_many_kinds_those_are_shown_that_the_task_speaks_of() -> None:
-    """In the order of the catalogue, as many as can be looked at, with the kind that finds the others."""
+    """In the order of the catalogue, with the kind that finds the others; with nothing, a model could only guess."""
     shown = shortlist(MANY, "What will the weather be, and what was refunded?")
 
     assert len(shown) == MAX_SHOWN and shown == [name for name in MANY if name in shown]
     assert {NAME, "weather.forecast", "refund"} <= {*shown}
-
-
-def test_a_task_that_speaks_of_nothing_is_shown_the_first_kinds() -> None:
-    """A model that is shown nothing could only guess."""
     assert shortlist(MANY, "") == [*[*MANY][: MAX_SHOWN - 1], NAME]
+    assert shortlist(FEW, "anything") == [*FEW]
 
 
 def test_what_was_used_stays() -> None:
@@ -121,7 +108,8 @@ def test_what_was_used_stays() -> None:
     assert "gauge_39" in shortlist(MANY, "the weather", ["gauge_39", "gone_meanwhile"])
 
 
-@pytest.mark.parametrize("result", [None, "x", {"tools": 3}, {"tools": [{"kind": 3}, "x"]}, []])
-def test_a_result_that_names_no_kinds_finds_none(result: object) -> None:
+def test_a_result_that_names_no_kinds_finds_none() -> None:
     """It may be of another tool."""
-    assert list(kinds_found([result])) == []  # type: ignore[list-item]  # whatever it is
+    results: list[Any] = [None, "x", {"tools": 3}, {"tools": [{"kind": 3}, "x"]}, []]
+
+    assert [list(kinds_found([result])) for result in results] == [[]] * 5

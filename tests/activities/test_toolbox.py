@@ -8,24 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from activities.toolbox.registry import Registry, ToolMistakes, load
 from replan import tool
-from workflows.plans.references import pick
+from tests.activities import mistakes
+from tests.activities.mistakes import PLANTED
 
 ROOT = Path(__file__).parents[2]
 
 
 class Number(BaseModel):
-    """An argument and a result."""
-
     number: int
 
 
 class Word(BaseModel):
-    """Something else."""
-
     word: str
 
 
@@ -43,15 +40,11 @@ from replan import Documents, LanguageModel, Transaction, tool
 
 
 class Slot(BaseModel):
-    """When."""
-
     day: str
     at: int = 0
 
 
 class Place(BaseModel):
-    """Where."""
-
     city: str
 
 
@@ -60,8 +53,6 @@ class Days(RootModel[list[str]]):
 
 
 class Free(BaseModel):
-    """What is there."""
-
     free: list[str] = []
 
 
@@ -92,17 +83,17 @@ async def write(args: Slot) -> Free:
 
 '''
 
-Loaded = Callable[[str], Registry]
+Loaded = Callable[..., Registry]
 
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Iterator[Loaded]:
-    """Loads a tools file made of the header and some more lines, and forgets it again."""
+    """Loads a tools file made of a header and some more lines, and forgets it again."""
     path, modules = [*sys.path], {*sys.modules}
 
-    def load_file(source: str) -> Registry:
+    def load_file(source: str, header: str = HEADER) -> Registry:
         file = tmp_path / "mine.py"
-        file.write_text(HEADER + source)
+        file.write_text(header + source)
         return Registry(load(file))
 
     yield load_file
@@ -125,256 +116,130 @@ BANK = create_async_engine("sqlite+aiosqlite:///bank.db")
 """
 """The datasource of a tools file."""
 
-MISTAKES = {
-    "bare decorator": (
-        book("@tool"),
-        "does not say what a call changes: use one of tool.pure, tool.read, tool.idempotent",
-    ),
-    "no docstring": (book(doc=" "), "there is no docstring: say in one sentence what the tool does"),
-    "no argument": (book(arguments=""), "the first parameter must be one pydantic model: def book(args: MyArguments"),
-    "no model": (book(arguments="day: str"), "the first parameter must be one pydantic model"),
-    "no annotation": (book(arguments="args"), "the first parameter must be one pydantic model"),
-    "a list": (book(arguments="args: Days"), "the first parameter must be one pydantic model"),
-    "many models": (book(arguments="*args: Slot"), "the first parameter must be one pydantic model"),
-    "keyword only": (book(arguments="*, args: Slot"), "the first parameter must be one pydantic model"),
-    "unknown name": (book(arguments="args: 'Slott'"), "an annotation cannot be resolved (name 'Slott' is not defined)"),
-    "unknown attribute": (book(arguments="args: 'httpx2.slot'"), "an annotation cannot be resolved"),
-    "broken annotation": (book(arguments="args: '1 +'"), "an annotation cannot be resolved"),
-    "no result": (book(result=""), "the result has no type: annotate it, e.g. -> Price"),
-    "None": (book(result=" -> None"), "the result has no type"),
+MODEL = "the first parameter must be one pydantic model"
+PARAMETERS = {
+    "": f"{MODEL}: def book(args: MyArguments",
+    "args": MODEL,
+    "args: Days": MODEL,
+    "*args: Slot": MODEL,
+    "*, args: Slot": MODEL,
+    "args: 'httpx2.slot'": "an annotation cannot be resolved",
+    "args: '1 +'": "an annotation cannot be resolved",
+    "args: Slot, limit=3": "parameter 'limit': unsupported type",
+    "args: Slot, docs: Documents, /": "parameter 'docs' cannot be given by name: write it without / and *",
+    "args: Slot, *docs: Documents": "parameter 'docs' cannot be given by name: write it without / and *",
+    "args: Slot, model: LanguageModel": "book: it takes a LanguageModel: say how many tokens one call may use",
+}
+"""Of the function, with what is said of it."""
+DECORATORS = {
+    **{f"read(timeout={one})": "must be a number of seconds above 0" for one in ("0", "float('nan')", "1e300", "'5'")},
+    "read(timeout=float('inf'))": "timeout=inf must be a number of seconds above 0",
+    "read(observe=undecorated)": "observe=undecorated is no tool: decorate it",
+    "read(observe='look')": "observe='look' is no tool: decorate it",
+    "read(observe=look.using(dya='args.day'))": "look has no argument 'dya': did you mean day?: it has ['at', 'day']",
+    "read(observe=look.using(day='args.date'))": "leads nowhere: did you mean at?: Slot has ['at', 'day']",
+    "read(observe=look.using(day='args.day.name'))": "day='args.day.name' leads nowhere: 'args.day' has no fields",
+    "read(observe=look.using(day='result.day'))": "must be a path over args",
+    "read(observe=look.using(day='args'))": "must be a path over args",
+    "read(observe=look.using(day='key'))": "book: day='key' must be a path over args, e.g. args.key",
+    "read(observe=look_at)": "look_at needs 'city': write observe=look_at.using(city=",
+    "idempotent(undo=look)": "undo=look is a @tool.read, which changes nothing",
+    "idempotent(undo=undecorated)": "undo=undecorated is no tool: decorate it",
+    "idempotent(undo=write.using(day='result.id'))": "day='result.id' leads nowhere: Free has ['free']",
+    "idempotent(undo=write.using(day='result.free.first'))": "'result.free' is a list, so write result.free.0 for its",
+    "idempotent(undo=write.using(day='key'))": "book: day='key' must be a path over args or result, e.g. args.key",
+    "idempotent(reconcile=undecorated)": "reconcile=undecorated is no tool",
+    "idempotent(reconcile='look')": "reconcile='look' is no tool: decorate it",
+    "read(reconcile=look)": "book: a @tool.read has no effect to find out about: leave reconcile= out",
+    "idempotent(reconcile=look.using(day='result.day'))": "must be a path over args or key, e.g. args.day",
+    "idempotent(reconcile=look.using(day='key.id'))": "day='key.id' leads nowhere: 'key' has no fields",
+    "idempotent(reconcile=look.using(day='args.date'))": "leads nowhere: did you mean at?: Slot has ['at', 'day']",
+    "idempotent(reconcile=look.using(at='key'))": "the key is a str, but 'at' of look is not: give it an argument of",
+    "idempotent(reconcile=look_at)": "book: look_at needs 'city': write reconcile=look_at.using(city=",
+    "idempotent(settle=5)": "book: settle=5 has a meaning only with reconcile=: leave it out",
+    "idempotent(reconcile=look, settle=-1)": "book: settle=-1 must be a number of seconds from 0 to a day",
+    **{
+        f"idempotent(reconcile=look, settle={settle})": "must be a number of seconds from 0 to a day"
+        for settle in ("'5'", "float('nan')", "86401")
+    },
+    "read(untrusted='yes')": "book: untrusted='yes' must be True or False",
+    "read(tokens=100)": "book: tokens=100 has a meaning only with a LanguageModel",
+    "read(tokens='many')": "book: tokens='many' must be a whole number",
+    "read(fallback=look_at)": "fallback=look_at must take the same arguments",
+    "read(ensure=True)": "book: ensure=True must be a str, e.g. 'result",
+    "read(ensure='')": "book: ensure='' is no condition: it is empty: write a condition",
+    "read(ensure='len(result.free')": "is no condition: it is not complete: check that brackets close",
+    "read(ensure='result.free\\n= 1')": "ensure='result.free\\n= 1' is no condition: there is '=' in it: use names",
+    "read(ensure='len(result.free) + args.at')": "there is a number where a condition must stand: compare it with",
+    "read(ensure='key == args.day and result.free == none')": "book: ensure reads 'key': write args.key or result.key",
+    "read(ensure='args.at > 0')": "does not use the result: compare something of it, e.g. result.id != none",
+    "read(ensure='len(result.free) > args.most')": "book: ensure reads 'args.most': Slot has ['at', 'day']",
+}
+"""Of the function, with what is said of them."""
+WITH_TX, WITH_MODEL = "args: Slot, tx: Transaction", "args: Slot, model: LanguageModel"
+COUNT = "class Count(BaseModel):\n    free: int\n\n\n"
+OTHER_RESULTS = {
+    " -> Place": "Free lacks ['city'] of Place",
+    " -> list[Free]": "it is of another type",
+    " -> Count": "'free' of Free is a list, of Count a number",
+}
+SOURCES = {
+    "no result": (book(result=" -> None"), "the result has no type"),
     "strange result": (book(result=" -> Strange"), "pydantic has no schema for its arguments or result"),
-    "strange extra": (
-        book(arguments="args: Slot, limit: int"),
-        "parameter 'limit': unsupported type; use one of Key, Transaction",
-    ),
-    "untyped extra": (book(arguments="args: Slot, limit=3"), "parameter 'limit': unsupported type"),
-    "positional extra": (
-        book(arguments="args: Slot, docs: Documents, /"),
-        "parameter 'docs' cannot be given by name: write it without / and *",
-    ),
-    "starred extra": (
-        book(arguments="args: Slot, *docs: Documents"),
-        "parameter 'docs' cannot be given by name: write it without / and *",
-    ),
-    "no transaction": (book("@tool.transactional"), "must take a Transaction: add a parameter tx: Transaction"),
-    "plain and HTTP": (
-        '@tool.read\ndef book(args: Slot, http: httpx2.AsyncClient) -> Free:\n    "Book."\n',
-        "a plain def runs in a thread and cannot use 'http': write async def",
-    ),
     "plain and transaction": (
-        '@tool.transactional\ndef book(args: Slot, tx: Transaction) -> Free:\n    "Book."\n',
+        book("@tool.transactional", WITH_TX).replace("async def", "def"),
         "a plain def runs in a thread and cannot use 'tx': write async def",
     ),
     "class": ('@tool.read\nclass book:\n    "Book."\n', "this is no function: put the decorator directly above a def"),
     "twice": (book("@tool.read\n@tool.read"), "this is no function: put the decorator directly above a def"),
-    "unknown profile": (book("@tool.read(retry='often')"), "retry='often' must be one of standard"),
-    "timeout 0": (book("@tool.read(timeout=0)"), "timeout=0 must be a number of seconds above 0"),
-    "timeout NaN": (book("@tool.read(timeout=float('nan'))"), "timeout=nan must be a number of seconds above 0"),
-    "timeout for ever": (book("@tool.read(timeout=float('inf'))"), "timeout=inf must be a number of seconds above 0"),
-    "timeout of years": (book("@tool.read(timeout=1e300)"), "timeout=1e+300 must be a number of seconds above 0"),
-    "timeout in words": (book("@tool.read(timeout='5')"), "timeout='5' must be a number of seconds above 0"),
     "reserved": (book().replace("def book", "def plan"), "plan: this is the name of one of Replan's own activities"),
     "two of a name": (book() + "first = book\n" + book(), "book: another tool has this name already: rename"),
-    "observe writes": (book("@tool.idempotent(observe=write)"), "observe=write must be a @tool.read"),
-    "observe no tool": (book("@tool.read(observe=undecorated)"), "observe=undecorated is no tool: decorate it"),
-    "observe in words": (book("@tool.read(observe='look')"), "observe='look' is no tool: decorate it"),
-    "observe unknown argument": (
-        book("@tool.read(observe=look.using(dya='args.day'))"),
-        "look has no argument 'dya': did you mean day?: it has ['at', 'day']",
-    ),
-    "observe unknown field": (
-        book("@tool.read(observe=look.using(day='args.date'))"),
-        "day='args.date' leads nowhere: did you mean at?: Slot has ['at', 'day']",
-    ),
-    "observe over result": (book("@tool.read(observe=look.using(day='result.day'))"), "must be a path over args"),
-    "observe over all": (book("@tool.read(observe=look.using(day='args'))"), "must be a path over args"),
-    "observe lacks": (book("@tool.read(observe=look_at)"), "look_at needs 'city': write observe=look_at.using(city="),
-    "undo reads": (book("@tool.idempotent(undo=look)"), "undo=look is a @tool.read, which changes nothing"),
-    "undo no tool": (book("@tool.idempotent(undo=undecorated)"), "undo=undecorated is no tool: decorate it"),
-    "undo over nothing": (
-        book("@tool.idempotent(undo=write.using(day='result.id'))"),
-        "day='result.id' leads nowhere: Free has ['free']",
-    ),
-    "undo below a list": (
-        book("@tool.idempotent(undo=write.using(day='result.free.first'))"),
-        "day='result.free.first' leads nowhere: 'result.free' is a list, so write result.free.0 for its first item",
-    ),
-    "observe below a text": (
-        book("@tool.read(observe=look.using(day='args.day.name'))"),
-        "day='args.day.name' leads nowhere: 'args.day' has no fields",
-    ),
-    "reconcile writes": (
-        book("@tool.idempotent(reconcile=write)"),
-        "book: reconcile=write must be a @tool.read: observing must change nothing",
-    ),
-    "reconcile no tool": (book("@tool.idempotent(reconcile=undecorated)"), "reconcile=undecorated is no tool"),
-    "reconcile in words": (book("@tool.idempotent(reconcile='look')"), "reconcile='look' is no tool: decorate it"),
-    "reconcile of a read": (
-        book("@tool.read(reconcile=look)"),
-        "book: a @tool.read has no effect to find out about: leave reconcile= out",
-    ),
-    "reconcile over result": (
-        book("@tool.idempotent(reconcile=look.using(day='result.day'))"),
-        "day='result.day' must be a path over args or key, e.g. args.day",
-    ),
-    "reconcile below the key": (
-        book("@tool.idempotent(reconcile=look.using(day='key.id'))"),
-        "day='key.id' leads nowhere: 'key' has no fields",
-    ),
-    "reconcile unknown field": (
-        book("@tool.idempotent(reconcile=look.using(day='args.date'))"),
-        "day='args.date' leads nowhere: did you mean at?: Slot has ['at', 'day']",
-    ),
-    "reconcile key as a number": (
-        book("@tool.idempotent(reconcile=look.using(at='key'))"),
-        "book: the key is a str, but 'at' of look is not: give it an argument of type str",
-    ),
-    "reconcile lacks": (
-        book("@tool.idempotent(reconcile=look_at)"),
-        "book: look_at needs 'city': write reconcile=look_at.using(city=",
-    ),
-    "reconcile finds another model": (
-        book("@tool.idempotent(reconcile=look)", result=" -> Place"),
-        "book: the result of reconcile=look becomes its result, but Free lacks ['city'] of Place: use one model",
-    ),
-    "reconcile finds another type": (
-        book("@tool.idempotent(reconcile=look)", result=" -> list[Free]"),
-        "the result of reconcile=look becomes its result, but it is of another type: use one model",
-    ),
-    "reconcile finds fields of another type": (
-        "class Count(BaseModel):\n    free: int\n\n\n" + book("@tool.idempotent(reconcile=look)", result=" -> Count"),
-        "but 'free' of Free is a list, of Count a number: use one model",
-    ),
-    "key in observe": (
-        book("@tool.read(observe=look.using(day='key'))"),
-        "book: day='key' must be a path over args, e.g. args.key",
-    ),
-    "key in undo": (
-        book("@tool.idempotent(undo=write.using(day='key'))"),
-        "book: day='key' must be a path over args or result, e.g. args.key",
-    ),
-    "settle alone": (
-        book("@tool.idempotent(settle=5)"),
-        "book: settle=5 has a meaning only with reconcile=: leave it out",
-    ),
-    "settle before": (
-        book("@tool.idempotent(reconcile=look, settle=-1)"),
-        "book: settle=-1 must be a number of seconds from 0 to a day",
-    ),
-    "settle in words": (book("@tool.idempotent(reconcile=look, settle='5')"), "settle='5' must be a number of seconds"),
-    "settle NaN": (book("@tool.idempotent(reconcile=look, settle=float('nan'))"), "settle=nan must be a number of"),
-    "settle for days": (book("@tool.idempotent(reconcile=look, settle=86401)"), "settle=86401 must be a number of"),
-    "datasource as a URL": (
-        book("@tool.transactional(datasource='sqlite+aiosqlite://me:secret@/x')", "args: Slot, tx: Transaction"),
-        "book: datasource= is of type str, not an AsyncEngine: use create_async_engine(URL)",
-    ),
+    **{
+        f"reconcile finds another result{result}": (
+            COUNT + book("@tool.idempotent(reconcile=look)", result=result),
+            f"book: the result of reconcile=look becomes its result, but {words}: use one model",
+        )
+        for result, words in OTHER_RESULTS.items()
+    },
     "datasource that blocks": (
         "from sqlalchemy import create_engine\n\n\n"
-        + book("@tool.transactional(datasource=create_engine('sqlite://'))", "args: Slot, tx: Transaction"),
+        + book("@tool.transactional(datasource=create_engine('sqlite://'))", WITH_TX),
         "book: datasource= is of type Engine, not an AsyncEngine: use create_async_engine(URL)",
     ),
     "datasource in memory": (
-        ENGINE.replace("///bank.db", "//")
-        + book("@tool.transactional(datasource=BANK)", "args: Slot, tx: Transaction"),
+        ENGINE.replace("///bank.db", "//") + book("@tool.transactional(datasource=BANK)", WITH_TX),
         "book: datasource= is a SQLite database in memory: use a file, as in sqlite+aiosqlite:///FILE.db",
     ),
     "datasource without a transaction": (
         ENGINE + book("@tool.idempotent(datasource=BANK)"),
         "book: datasource= has a meaning only with a Transaction: add a parameter tx: Transaction",
     ),
-    "fallback no tool": (book("@tool.read(fallback=undecorated)"), "fallback=undecorated is no tool: decorate it"),
-    "fallback of a read": (
-        book("@tool.read(fallback=write)"),
-        "book: fallback=write changes something, and a @tool.read must not: name another @tool.read",
-    ),
-    "unknown option": (
-        book("@tool.read(retries=3)"),
-        "book: there is no option 'retries': did you mean retry or raises?: use one of observe, reconcile,",
-    ),
-    "untrusted no truth": (
-        book("@tool.read(untrusted='yes')"),
-        "book: untrusted='yes' must be True or False",
-    ),
-    "tokens for nothing": (book("@tool.read(tokens=100)"), "book: tokens=100 has a meaning only with a LanguageModel"),
-    "tokens no number": (book("@tool.read(tokens='many')"), "book: tokens='many' must be a whole number"),
     "tokens beside more than all": (
-        book("@tool.read(tokens=9, tokens_overhead=10)", "args: Slot, model: LanguageModel"),
+        book("@tool.read(tokens=9, tokens_overhead=10)", WITH_MODEL),
         "book: tokens_overhead=10 must not be more than tokens=9",
     ),
-    "a model without tokens": (
-        book(arguments="args: Slot, model: LanguageModel"),
-        "book: it takes a LanguageModel: say how many tokens one call may use, e.g. tokens=10_000",
-    ),
     "a model in a thread": (
-        book("@tool.read(tokens=9)", "args: Slot, model: LanguageModel").replace("async def", "def"),
+        book("@tool.read(tokens=9)", WITH_MODEL).replace("async def", "def"),
         "book: a plain def runs in a thread and cannot use 'model'",
     ),
     "unknown option beside others": (
         book("@tool.read(cache=True)", result=""),
         "book: there is no option 'cache': use one of",
     ),
-    "fallback model": (book("@tool.read(fallback=look_at)"), "fallback=look_at must take the same arguments"),
     "fallback circle": (
         book() + book("@tool.read(fallback=book)").replace("def book", "def pay") + book("@tool.read(fallback=pay)"),
         "book: its fallbacks lead back to book: let the last one have none",
     ),
-    "ensure no text": (
-        book("@tool.read(ensure=True)"),
-        "book: ensure=True must be a str, e.g. 'result",
+    "a second one of a name, beside other mistakes": (
+        book(doc=" ") + "first = book\n" + book(doc=" "),
+        "another tool has this name already",
     ),
-    "ensure nothing": (
-        book("@tool.read(ensure='')"),
-        "book: ensure='' is no condition: it is empty: write a condition",
-    ),
-    "ensure broken": (
-        book("@tool.read(ensure='len(result.free')"),
-        "book: ensure='len(result.free' is no condition: it is not complete: check that brackets close",
-    ),
-    "ensure many lines": (
-        book("@tool.read(ensure='result.free\\n= 1')"),
-        "ensure='result.free\\n= 1' is no condition: there is '=' in it: use names",
-    ),
-    "ensure a number": (
-        book("@tool.read(ensure='len(result.free) + args.at')"),
-        "is no condition: there is a number where a condition must stand: compare it with something",
-    ),
-    "ensure unknown root": (
-        book("@tool.read(ensure='key == args.day and result.free == none')"),
-        "book: ensure reads 'key': write args.key or result.key",
-    ),
-    "ensure only arguments": (
-        book("@tool.read(ensure='args.at > 0')"),
-        "book: ensure='args.at > 0' does not use the result: compare something of it, e.g. result.id != none",
-    ),
-    "ensure unknown field": (
-        book("@tool.read(ensure='len(result.fre) > 0')"),
-        "book: ensure reads 'result.fre': did you mean free?: Free has ['free']",
-    ),
-    "ensure unknown argument": (
-        book("@tool.read(ensure='len(result.free) > args.most')"),
-        "book: ensure reads 'args.most': Slot has ['at', 'day']",
-    ),
-    "ensure nested": (
-        "class Trip(BaseModel):\n    to: list[Place | None] = []\n\n\n"
-        + book("@tool.read(ensure='result.to.0.town == args.day')", result=" -> Trip"),
-        "book: ensure reads 'result.to.0.town': Place has ['city']",
-    ),
-    "ensure list by name": (
-        book("@tool.read(ensure='result.free.first == args.day')"),
-        "book: ensure reads 'result.free.first': 'result.free' is a list, so write result.free.0 for its first item",
-    ),
-    "ensure below a text": (
-        book("@tool.read(ensure='result.free.0.hour == 9')"),
-        "book: ensure reads 'result.free.0.hour': 'result.free.0' has no fields",
-    ),
-    "ensure unlike": (
-        book("@tool.read(ensure='result.free.0 == args.at')"),
-        "book: ensure='result.free.0 == args.at' is no condition: it compares a text with a number: compare like with",
-    ),
+    **{parameters: (book(arguments=parameters), words) for parameters, words in PARAMETERS.items()},
+    **{decorator: (book(f"@tool.{decorator}"), words) for decorator, words in DECORATORS.items()},
 }
 
 
-@pytest.mark.parametrize(("source", "words"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize(("source", "words"), SOURCES.values(), ids=SOURCES)
 def test_a_mistake_is_one_sentence(loaded: Loaded, source: str, words: str) -> None:
     """Whatever an author does wrong, the worker says which tool, what is wrong and what to write instead."""
     with pytest.raises(ToolMistakes) as wrong:
@@ -384,73 +249,64 @@ def test_a_mistake_is_one_sentence(loaded: Loaded, source: str, words: str) -> N
     assert all(": " in mistake and mistake.endswith(".") and "\n" not in mistake for mistake in wrong.value.mistakes)
 
 
-BROKEN = book("@tool(timeout=0, retries=3)").replace("@tool(", "@tool.read(").replace("Book.", " ") + book(
-    "@tool.read", "args: Place, limit: int", ""
-).replace("def book", "def pay")
-
-
 def test_all_mistakes_are_said_at_once(loaded: Loaded) -> None:
-    """An author mends everything in one go."""
+    """An author mends everything in one go: also several mistakes of one tool."""
+    two = book("@tool.read(timeout=0, retries=3)", doc=" ")
+    two += book(arguments="args: Place, limit: int", result="").replace("def book", "def pay")
     with pytest.raises(ToolMistakes) as wrong:
-        loaded(BROKEN)
+        loaded("".join(PLANTED), mistakes.HEADER)
+    with pytest.raises(ToolMistakes) as several:
+        loaded(two)
 
-    assert [mistake.split(": ")[1] for mistake in wrong.value.mistakes] == ["book", "book", "book", "pay", "pay"]
-    assert str(wrong.value).splitlines() == [
-        *wrong.value.mistakes,
+    assert [mistake.partition(": ")[2] for mistake in wrong.value.mistakes] == [*PLANTED.values()]
+    assert [mistake.split(": ")[1] for mistake in several.value.mistakes] == ["book", "book", "book", "pay", "pay"]
+    assert str(several.value).splitlines() == [
+        *several.value.mistakes,
         "5 mistakes: no tool is served until they are corrected.",
     ]
 
 
-def test_a_second_tool_of_a_name_is_seen_beside_other_mistakes(loaded: Loaded) -> None:
-    """A duplicate is reported although both have mistakes of their own."""
-    with pytest.raises(ToolMistakes, match="another tool has this name already"):
-        loaded(book(doc=" ") + "first = book\n" + book(doc=" "))
-
-
-def test_a_companion_that_cannot_be_resolved_is_its_own_mistake(loaded: Loaded) -> None:
-    """A broken annotation of the companion is reported for the companion, and breaks nothing else."""
+def test_a_companion_that_is_wrong_itself_is_its_own_mistake(loaded: Loaded) -> None:
+    """It is reported for the companion, and breaks nothing else; only the tool that names it is at fault."""
     broken = book(arguments="args: 'Slott'").replace("def book", "def peek")
+    wrong = book("@tool.read(fallback=undecorated)").replace("def book", "def pay")
 
     with pytest.raises(ToolMistakes, match="peek: an annotation cannot be resolved"):
         loaded(broken + book("@tool.idempotent(observe=peek)") + book("@tool.read(fallback=peek)"))
-
-
-def test_a_fallback_whose_fallback_is_no_tool_is_the_others_mistake(loaded: Loaded) -> None:
-    """Only the tool that names it is at fault."""
-    wrong = book("@tool.read(fallback=undecorated)").replace("def book", "def pay")
-
     with pytest.raises(ToolMistakes, match=r"^\S+: pay: fallback=undecorated is no tool: [^\n]*$"):
         loaded(wrong + book("@tool.read(fallback=pay)"))
 
 
-def test_a_companion_of_another_file_has_to_be_loaded_too(loaded: Loaded, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "decorator", ["@tool.read(observe=others.glance)", "@tool.idempotent(reconcile=others.glance)"]
+)
+def test_a_companion_of_another_file_has_to_be_loaded_too(loaded: Loaded, tmp_path: Path, decorator: str) -> None:
     """A tool that was only imported is no kind of this worker."""
     (tmp_path / "others.py").write_text(HEADER + book().replace("def book", "def glance"))
 
     with pytest.raises(ToolMistakes, match=r"book: names 'glance', which no tools file defines.*: load it too"):
-        loaded("import others\n" + book("@tool.read(observe=others.glance)"))
+        loaded("import others\nFree = others.Free\n" + book(decorator))
 
 
-def test_what_is_taken_by_name_is_written_out(loaded: Loaded) -> None:
-    """The spec says where each argument of `observe` comes from, so that the workflow needs no schema."""
-    observe = loaded(book("@tool.idempotent(observe=look.using(day='args.day'))"))["book"].spec.observe
+def test_the_spec_says_all_that_the_workflow_needs(loaded: Loaded) -> None:
+    """The kind is the function's name, the rest what the decorator was told; what is taken by name is written out."""
+    decorator = "@tool.idempotent(retry='patient', timeout=5, fallback=write)"
+    kind = loaded(book(decorator, doc="Book one.\n\n    Now."))["book"]
+    found_out = loaded(
+        book("@tool.idempotent(observe=look.using(day='args.day'), reconcile=look.using(day='key'), settle=2)")
+    )
+    spec = found_out["book"].spec
+    nested = "class Trip(BaseModel):\n    where: Place\n\n\n"
+    inner = loaded(nested + book("@tool.read(observe=look_at.using(city='args.where.city'))", "args: Trip"))[
+        "book"
+    ].spec
 
-    assert observe is not None and (observe.kind, observe.args) == ("look", {"day": "args.day", "at": "args.at"})
-
-
-def test_the_spec_says_how_to_find_out_about_an_effect(loaded: Loaded) -> None:
-    """The workflow needs no more than this to reconcile: paths over `args` and `key`, and when to believe it."""
-    spec = loaded(book("@tool.idempotent(reconcile=look.using(day='key'), settle=2)"))["book"].spec
-
-    assert spec.reconcile is not None
+    assert (kind.spec.kind, kind.spec.effect, kind.description) == ("book", "idempotent", "Book one.\n\nNow.")
+    assert (kind.spec.retry, kind.spec.timeout, kind.spec.fallback) == ("patient", 5.0, "write")
+    assert spec.observe is not None and spec.reconcile is not None and inner.observe is not None
+    assert (spec.observe.kind, spec.observe.args) == ("look", {"day": "args.day", "at": "args.at"})
     assert (spec.reconcile.kind, spec.reconcile.args, spec.settle) == ("look", {"day": "key", "at": "args.at"}, 2)
-
-
-def test_every_path_of_a_companion_can_be_followed() -> None:
-    """The path `key` leads to the key of the call, as `args.day` leads into its arguments."""
-    call: JsonValue = {"args": {"day": "Friday"}, "key": "run/pay"}
-
-    assert [pick(call, path, "the call") for path in ("key", "args.day")] == ["run/pay", "Friday"]
+    assert inner.observe.args == {"city": "args.where.city"}
 
 
 FINDS_MORE = """
@@ -484,47 +340,12 @@ def test_what_is_found_may_be_more_than_the_result(loaded: Loaded, finder: str, 
     assert kinds["book"].spec.reconcile is not None
 
 
-def test_a_reconcile_of_another_file_has_to_be_loaded_too(loaded: Loaded, tmp_path: Path) -> None:
-    """A read that no worker knows finds nothing out."""
-    (tmp_path / "finders.py").write_text(HEADER + book().replace("def book", "def glance"))
-
-    with pytest.raises(ToolMistakes, match=r"book: names 'glance', which no tools file defines.*: load it too"):
-        loaded("import finders\nFree = finders.Free\n" + book("@tool.idempotent(reconcile=finders.glance)"))
-
-
 def test_a_tool_has_a_database_of_its_own(loaded: Loaded) -> None:
     """The worker knows it, the workflow does not: where a bank lies is nothing for a history."""
-    kind = loaded(ENGINE + book("@tool.transactional(datasource=BANK)", "args: Slot, tx: Transaction"))["book"]
+    kind = loaded(ENGINE + book("@tool.transactional(datasource=BANK)", WITH_TX))["book"]
 
     assert kind.datasource is not None and kind.datasource.url.database == "bank.db"
     assert "bank.db" not in kind.spec.model_dump_json()
-
-
-def test_the_catalogue_shows_no_password(loaded: Loaded) -> None:
-    """What belongs to a tool is named; of a database's URL what may be said, without its query."""
-    source = ENGINE.replace("sqlite+aiosqlite:///bank.db", "sqlite+aiosqlite:///bank.db?uri=true&mode=ro")
-    decorator = "@tool.transactional(datasource=BANK, reconcile=look, settle=0)"
-    line = loaded(source + book(decorator, "args: Slot, tx: Transaction")).catalogue().splitlines()[-2]
-
-    assert "reconcile=look, settle=0 s, datasource=sqlite+aiosqlite:///bank.db," in line
-
-
-def test_a_path_may_lead_into_an_argument(loaded: Loaded) -> None:
-    """`args.where.city` follows a nested model."""
-    nested = "class Trip(BaseModel):\n    where: Place\n\n\n"
-    observe = "@tool.read(observe=look_at.using(city='args.where.city'))"
-
-    assert loaded(nested + book(observe, "args: Trip"))["book"].spec.observe is not None
-
-
-def test_a_tool_knows_what_it_promises(loaded: Loaded) -> None:
-    """The kind is the function's name, the description its docstring, the rest what the decorator was told."""
-    kind = loaded(book("@tool.idempotent(retry='patient', timeout=5, fallback=write)", doc="Book one.\n\n    Now."))[
-        "book"
-    ]
-
-    assert (kind.spec.kind, kind.spec.effect, kind.description) == ("book", "idempotent", "Book one.\n\nNow.")
-    assert (kind.spec.retry, kind.spec.timeout, kind.spec.fallback) == ("patient", 5.0, "write")
 
 
 PROMISES = {
@@ -543,8 +364,8 @@ PROMISES = {
     "settle": (book("@tool.idempotent(reconcile=look, settle=1)"), False),
     "ensure": (book("@tool.read(ensure='len(result.free) > 0')"), False),
     "untrusted": (book("@tool.read(untrusted=True)"), False),
-    "tokens": (book("@tool.read(tokens=9)", "args: Slot, model: LanguageModel"), False),
-    "tokens beside": (book("@tool.read(tokens=9, tokens_overhead=4)", "args: Slot, model: LanguageModel"), False),
+    "tokens": (book("@tool.read(tokens=9)", WITH_MODEL), False),
+    "tokens beside": (book("@tool.read(tokens=9, tokens_overhead=4)", WITH_MODEL), False),
 }
 
 
@@ -570,6 +391,11 @@ def test_the_catalogue_is_readable(loaded: Loaded) -> None:
     """Each kind in three lines: name, effect, place; first sentence; arguments, companions, retries and timeout."""
     lines = loaded(book("@tool.idempotent(observe=look)", doc="Book one.\n\n    Now.")).catalogue().splitlines()
     [name, effect, place] = lines[-4].split()
+    untrusted = loaded(book("@tool.read(untrusted=True)")).catalogue().splitlines()[-2]
+    both = loaded(book() + book().replace("def book", "def find_the_price_of_an_article")).catalogue().splitlines()
+    [first, second] = [line for line in both if line.startswith(("book ", "find_"))]
+    source = ENGINE.replace("sqlite+aiosqlite:///bank.db", "sqlite+aiosqlite:///bank.db?uri=true&mode=ro")
+    source += book("@tool.transactional(datasource=BANK, reconcile=look, settle=0)", WITH_TX)
 
     assert (name, effect, place.startswith("/"), "mine.py:" in place) == ("book", "idempotent", True, True)
     assert lines[-3:] == [
@@ -577,21 +403,11 @@ def test_the_catalogue_is_readable(loaded: Loaded) -> None:
         "    day: string, at: integer, observe=look, authority: all; standard, 30 s",
         f"{len(lines) // 3} tools of yours: no mistakes.",
     ]
-
-
-def test_a_long_name_breaks_no_column(loaded: Loaded) -> None:
-    """The effects stand below each other, whatever the length of a kind."""
-    lines = loaded(book() + book().replace("def book", "def find_the_price_of_an_article")).catalogue().splitlines()
-    [first, second] = [line for line in lines if line.startswith(("book ", "find_"))]
-
+    assert untrusted.strip() == "day: string, at: integer, untrusted; standard, 30 s"
     assert first.index("  read ") == second.index("  read ") == len("find_the_price_of_an_article")
-
-
-def test_the_catalogue_names_what_is_not_to_be_trusted(loaded: Loaded) -> None:
-    """An author sees that the declaration is there."""
-    line = loaded(book("@tool.read(untrusted=True)")).catalogue().splitlines()[-2]
-
-    assert line.strip() == "day: string, at: integer, untrusted; standard, 30 s"
+    # of a database's URL what may be said, without its query
+    line = loaded(source).catalogue().splitlines()[-2]
+    assert "reconcile=look, settle=0 s, datasource=sqlite+aiosqlite:///bank.db," in line
 
 
 async def test_a_decorated_tool_stays_callable() -> None:
@@ -656,15 +472,5 @@ def test_a_name_in_camel_case_is_authority_as_in_snake_case(decorator: Any, auth
         raise NotImplementedError
 
     assert {*Registry([visit])["visit"].spec.authority_of(Page.model_fields)} == authority
-
-
-def test_content_in_camel_case_is_refused_as_in_snake_case() -> None:
-    """What can do more than inform somebody is no content."""
-
-    @tool.unkeyed(content=["pageUrl"])
-    async def visit(args: Page) -> Number:
-        """Visit a page."""
-        raise NotImplementedError
-
     with pytest.raises(ToolMistakes, match="content= names 'pageUrl', which can do more"):
-        Registry([visit])
+        Registry([tool.unkeyed(content=["pageUrl"])(visit.function)])  # more than inform somebody

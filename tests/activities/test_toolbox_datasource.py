@@ -10,15 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from activities.storage.store import adopt
 from activities.toolbox.declare.tool import ToolOptions
-from replan import Key, Refused, Tool, Transaction, tool
+from replan import Key, Refused, Tool, Transaction
 from tests.activities.bench import Bench
 from workflows.faults.fault import Code
 from workflows.plans.catalogue import Effect
 
 
 class Word(BaseModel):
-    """An argument and a result."""
-
     word: str
 
 
@@ -58,43 +56,24 @@ async def found(engine: AsyncEngine, statement: str) -> list[object]:
 
 
 async def test_words_and_ledger_commit_there(calls: Bench, bank: AsyncEngine) -> None:
-    """And nothing in the store, where a table `words` does not even exist."""
-    await calls.call(Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank)), run="r", word="one")
+    """And nothing in the store; what fails leaves nothing, and a second call is given what the first came to."""
+    writer = Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank))
+    first, second = [await calls.call(writer, run="r", word="one") for _ in range(2)]
+    await calls.fails(writer, word="no")
 
     assert await found(bank, "SELECT word FROM words") == ["one"]
     assert await found(bank, "SELECT key FROM replan_ledger") == ["r/a"]
     assert await found(calls.engine, "SELECT key FROM replan_ledger") == []
-
-
-async def test_a_second_call_is_given_what_the_first_came_to(calls: Bench, bank: AsyncEngine) -> None:
-    """The ledger that knows it is the one there."""
-    writer = Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank))
-    first, second = [await calls.call(writer, run="r", word="one") for _ in range(2)]
-
     assert (first.replayed, second.replayed, second.result) == (False, True, {"word": "one"})
 
 
-async def test_what_fails_leaves_nothing_there(calls: Bench, bank: AsyncEngine) -> None:
-    """Neither a word nor a row of the ledger."""
-    await calls.fails(Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank)), word="no")
-
-    assert await found(bank, "SELECT word FROM words UNION SELECT key FROM replan_ledger") == []
-
-
 async def test_a_read_reads_there_and_cannot_write(calls: Bench, bank: AsyncEngine) -> None:
-    """What it says that it does is what it can do, in any database."""
-    await calls.call(Tool(write, Effect.TRANSACTIONAL, ToolOptions(datasource=bank)), word="one")
+    """What it says that it does is what it can do, in any database; a tool with a key writes there, too."""
+    await calls.call(Tool(send, Effect.KEYED, ToolOptions(datasource=bank)), word="one")
     seen = await calls.call(Tool(look, Effect.READ, ToolOptions(datasource=bank)), word="any")
     fault, _ = await calls.fails(Tool(write, Effect.READ, ToolOptions(datasource=bank)), word="two")
 
     assert (seen.result, fault.code) == ({"word": "one"}, Code.BUG)
-    assert await found(bank, "SELECT word FROM words") == ["one"]
-
-
-async def test_another_effect_has_its_transaction_there_too(calls: Bench, bank: AsyncEngine) -> None:
-    """A tool with a key that also takes a Transaction."""
-    await calls.call(Tool(send, Effect.KEYED, ToolOptions(datasource=bank)), word="one")
-
     assert await found(bank, "SELECT word FROM words") == ["one"]
 
 
@@ -112,20 +91,11 @@ async def jot(args: Word, tx: Transaction) -> Word:
     return args
 
 
-async def test_an_unkeyed_tool_does_not_write_in_the_store(calls: Bench) -> None:
-    """The row of its claim would have to wait for it; what it writes there commits with the ledger when it says so."""
+async def test_without_a_datasource_it_is_the_store(calls: Bench, bank: AsyncEngine) -> None:
+    """There an unkeyed tool does not write, since the row of its claim would have to wait for it."""
     fault, _ = await calls.fails(Tool(jot, Effect.UNKEYED, ToolOptions()), word="one")
+    left = await calls.rows("SELECT word FROM notes")
+    await calls.call(Tool(jot, Effect.TRANSACTIONAL, ToolOptions()), word="two")
 
     assert fault.code is Code.BUG and "declare it @tool.transactional" in fault.reason
-    assert await found(calls.engine, "SELECT word FROM notes") == []
-
-
-@tool.read
-async def in_store(args: Word, tx: Transaction) -> Word:
-    """Find a word in the store."""
-    return Word(word=str((await tx.execute(text("SELECT count(*) FROM notes"))).scalar_one()))
-
-
-async def test_without_a_datasource_it_is_the_store(calls: Bench, bank: AsyncEngine) -> None:
-    """Whatever other tools have."""
-    assert (await calls.call(in_store, word="any")).result == {"word": "0"}
+    assert (left, await calls.rows("SELECT word FROM notes")) == ([], ["two"])

@@ -1,6 +1,5 @@
 """Loading a user's tools file: what cannot be loaded is a sentence, and nothing of the user's gets in our way."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +17,6 @@ from replan import tool
 
 
 class Word(BaseModel):
-    """A word."""
-
     word: str
 
 
@@ -41,7 +38,6 @@ def forgotten() -> Iterator[None]:
 
 
 def written(file: Path, source: str) -> Path:
-    """A tools file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source)
     return file
@@ -54,45 +50,23 @@ def mistakes_of(file: Path) -> list[str]:
     return wrong.value.mistakes
 
 
-@pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        (
-            "raise RuntimeError('no luck\\nat all')",
-            "mine.py:1 cannot be imported (RuntimeError: no luck): correct it there.",
-        ),
-        ("raise ValueError", "mine.py:1 cannot be imported (ValueError): correct it there."),
-        (
-            "import nowhere_at_all",
-            "mine.py:1 cannot be imported (ModuleNotFoundError: No module named 'nowhere_at_all'): install it for ",
-        ),
-        ("x = 1\ndef broken(:", "mine.py:2 cannot be imported (SyntaxError: invalid syntax): correct it there."),
-        ("import sys\nsys.exit(3)", "mine.py:2 cannot be imported (SystemExit: 3): correct it there."),
-        ("x = 1", "mine.py defines no tool: decorate a function, e.g. with @tool.read."),
-        ("from tests.crash.tools import note", "mine.py defines no tool"),
-    ],
-    ids=["raises", "raises nothing more", "import", "syntax", "exits", "no tool", "imported tool"],
-)
-def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, source: str, words: str) -> None:
+UNUSABLE = {
+    "raise RuntimeError('no luck\\nat all')": "mine.py:1 cannot be imported (RuntimeError: no luck): correct it there.",
+    "raise ValueError": "mine.py:1 cannot be imported (ValueError): correct it there.",
+    "import nowhere_at_all": "(ModuleNotFoundError: No module named 'nowhere_at_all'): install it for ",
+    "x = 1\ndef broken(:": "mine.py:2 cannot be imported (SyntaxError: invalid syntax): correct it there.",
+    "import sys\nsys.exit(3)": "mine.py:2 cannot be imported (SystemExit: 3): correct it there.",
+    "x = 1": "mine.py defines no tool: decorate a function, e.g. with @tool.read.",
+    "from tests.crash.tools import note": "mine.py defines no tool",
+}
+
+
+@pytest.mark.parametrize("source", UNUSABLE)
+def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, source: str) -> None:
     """Whatever a user's file does at import: one sentence, on one line, with the file's name."""
     (mistake,) = mistakes_of(written(tmp_path / "mine.py", source))
 
-    assert words in mistake and str(tmp_path) in mistake and "\n" not in mistake
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("nothing.py", "There is no tools file"),
-        (".", "There is no tools file"),
-        ("mine.txt", "is not a Python file: --tools takes files that end in .py"),
-    ],
-)
-def test_what_is_no_python_file_is_a_sentence(tmp_path: Path, name: str, words: str) -> None:
-    """A missing file, a folder, another kind of file."""
-    written(tmp_path / "mine.txt", TOOL)
-
-    assert words in mistakes_of(tmp_path / name)[0]
+    assert UNUSABLE[source] in mistake and str(tmp_path) in mistake and "\n" not in mistake
 
 
 def test_the_line_is_the_one_of_the_file_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,20 +76,6 @@ def test_the_line_is_the_one_of_the_file_itself(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
 
     assert mistakes_of(Path("mine.py")) == ["mine.py:3 cannot be imported (KeyError: 'x'): correct it there."]
-
-
-def test_a_users_folder_does_not_shadow_ours(tmp_path: Path) -> None:
-    """Modules named as ours beside the tools file change nothing, for the file and for the worker."""
-    written(tmp_path / "activities" / "__init__.py", "raise RuntimeError('the wrong one')")
-    written(tmp_path / "replan" / "__init__.py", "raise RuntimeError('the wrong one')")
-    written(tmp_path / "workflows.py", "raise RuntimeError('the wrong one')")
-    file = written(tmp_path / "mine.py", TOOL)
-    code = f"from activities.toolbox.registry import *; from pathlib import Path; load(Path({str(file)!r})); "
-    code += "import workflows.plans.guards, activities.errors; print(activities.errors.__file__)"
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True)
-
-    assert ran.stdout.strip() == str(ROOT / "activities" / "errors.py"), ran.stderr
 
 
 def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
@@ -176,74 +136,57 @@ def test_the_tools_of_a_file_are_those_it_defines_in_their_order(tmp_path: Path)
     assert [tool.__name__ for tool in load(file)] == ["echo", "again"]
 
 
-def test_two_files_of_one_name_are_two_files(tmp_path: Path) -> None:
+def test_two_files_of_one_name_are_two_files_and_the_same_file_twice_is_a_mistake(tmp_path: Path) -> None:
     """`a/tools.py` and `b/tools.py` do not get in each other's way."""
     first = written(tmp_path / "a" / "tools.py", TOOL)
     second = written(tmp_path / "b" / "tools.py", TOOL.replace("echo", "other"))
 
     assert set(Registry([*load(first), *load(second)])) == {"echo", "other"}
-
-
-def test_the_same_file_twice_is_a_mistake(tmp_path: Path) -> None:
-    """`--tools x.py --tools x.py` is said, not silently the second one."""
-    file = written(tmp_path / "mine.py", TOOL)
-
     with pytest.raises(ToolMistakes, match="echo: another tool has this name already"):
-        Registry([*load(file), *load(file)])
+        Registry([*load(first), *load(first)])
 
 
 def test_all_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    """One run says everything that is to be mended."""
-    (tmp_path / "empty.py").write_text("")
+    """One run says everything that is to be mended: an empty file, a missing one, a folder, another kind of file."""
+    written(tmp_path / "empty.py", "")
+    written(tmp_path / "mine.txt", TOOL)
     with pytest.raises(ToolMistakes) as wrong:
-        load_all([str(tmp_path / "empty.py"), str(tmp_path / "nowhere.py")])
+        load_all([str(tmp_path / name) for name in ("empty.py", "nowhere.py")])
 
     assert [mistake.split(":")[0] for mistake in wrong.value.mistakes] == [
         f"{tmp_path / 'empty.py'} defines no tool",
         f"There is no tools file {tmp_path / 'nowhere.py'}",
     ]
+    assert mistakes_of(tmp_path)[0].startswith("There is no tools file")
+    assert "is not a Python file: --tools takes files that end in .py" in mistakes_of(tmp_path / "mine.txt")[0]
 
 
 def test_a_module_below_the_current_directory_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is found last of all, so nothing in that directory hides what is installed."""
+    """Last of all, so nothing there hides what is installed; a package has the tools that it imports from within."""
     written(tmp_path / "myshop" / "tools.py", TOOL)
+    written(tmp_path / "myshop" / "__init__.py", "from tests.crash.tools import note\nfrom myshop.tools import echo")
     written(tmp_path / "json.py", "raise RuntimeError('the wrong one')")
     monkeypatch.chdir(tmp_path)
 
     assert [tool.__name__ for tool in load_all(["myshop.tools", "myshop.tools"])] == ["echo"]
+    assert [tool.__name__ for tool in load_module("myshop")] == ["echo"]
     assert sys.path[-1] == str(tmp_path)
 
 
-def test_a_package_has_the_tools_that_it_imports_from_its_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not those of others."""
-    written(tmp_path / "myshop" / "words.py", TOOL)
-    written(tmp_path / "myshop" / "__init__.py", "from tests.crash.tools import note\nfrom myshop.words import echo")
-    monkeypatch.chdir(tmp_path)
+MODULES = {
+    "nowhere": "There is no module nowhere, neither installed nor in {}: check --tools, or start the worker in",
+    "nowhere.tools": "There is no module nowhere, neither installed nor in {}: check --tools",
+    "myshop.tolls": "There is no module myshop.tolls in myshop: check --tools",
+    "my-shop": "'my-shop' is neither a file that ends in .py nor the name of a module such as shop.tools.",
+    "myshop": "myshop (myshop/__init__.py) defines no tool: decorate a function, e.g. with @tool.read, or name",
+    "myshop.needy": "myshop/needy.py:2 cannot be imported (ModuleNotFoundError: No module named 'not_here'): install",
+    "myshop.broken": "myshop/broken.py:1 cannot be imported (SyntaxError: invalid syntax): correct it there.",
+    "notes.txt": "notes.txt is not a Python file: --tools takes files that end in .py",
+}
 
-    assert [tool.__name__ for tool in load_module("myshop")] == ["echo"]
 
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("nowhere", "There is no module nowhere, neither installed nor in {}: check --tools, or start the worker in"),
-        ("nowhere.tools", "There is no module nowhere, neither installed nor in {}: check --tools"),
-        ("myshop.tolls", "There is no module myshop.tolls in myshop: check --tools"),
-        ("my-shop", "'my-shop' is neither a file that ends in .py nor the name of a module such as shop.tools."),
-        ("myshop", "myshop (myshop/__init__.py) defines no tool: decorate a function, e.g. with @tool.read, or name"),
-        (
-            "myshop.needy",
-            "myshop/needy.py:2 cannot be imported (ModuleNotFoundError: No module named 'not_here'): install it for ",
-        ),
-        ("myshop.broken", "myshop/broken.py:1 cannot be imported (SyntaxError: invalid syntax): correct it there."),
-        ("notes.txt", "notes.txt is not a Python file: --tools takes files that end in .py"),
-    ],
-)
-def test_a_module_that_cannot_be_used_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
-) -> None:
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_that_cannot_be_used_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """What is missing and where it was looked for, or the place of the mistake."""
     written(tmp_path / "myshop" / "__init__.py", "")
     written(tmp_path / "myshop" / "needy.py", "import json\nimport not_here")
@@ -253,22 +196,19 @@ def test_a_module_that_cannot_be_used_is_a_sentence(
     with pytest.raises(ToolMistakes) as wrong:
         load_all([name])
 
-    assert str(wrong.value).startswith(words.format(tmp_path))
+    assert str(wrong.value).startswith(MODULES[name].format(tmp_path))
 
 
 def test_an_installed_package_brings_its_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By its entry point; `--check` names the package, and what it cannot load is a mistake."""
     written(tmp_path / "site" / "myshop_tools.py", TOOL)
-    written(
-        tmp_path / "site" / "myshop-1.2.dist-info" / "METADATA", "Metadata-Version: 2.1\nName: myshop\nVersion: 1.2\n"
-    )
-    points = written(
-        tmp_path / "site" / "myshop-1.2.dist-info" / "entry_points.txt", "[replan.tools]\nx = myshop_tools\n"
-    )
+    info = tmp_path / "site" / "myshop-1.2.dist-info"
+    written(info / "METADATA", "Metadata-Version: 2.1\nName: myshop\nVersion: 1.2\n")
+    points = written(info / "entry_points.txt", "[replan.tools]\nx = myshop_tools\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.chdir(tmp_path)
 
-    assert "echo  read           site/myshop_tools.py:12 (myshop 1.2)" in Registry(load_all([])).catalogue()
+    assert "echo  read           site/myshop_tools.py:10 (myshop 1.2)" in Registry(load_all([])).catalogue()
     assert list(load_all(["myshop_tools"]).values()) == [""]
 
     points.write_text("[replan.tools]\nx = not_here\n")

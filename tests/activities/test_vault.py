@@ -26,6 +26,7 @@ from workflows.plans.references import PRUNED
 
 HERE = StorageDriverRetrieveContext()
 LATER = datetime.now(UTC) + timedelta(days=1)
+NEVER = StorageDriverClaim({"task": "never", "digest": "0" * 64, "size": "9"})
 
 
 def of(task: str) -> StorageDriverStoreContext:
@@ -40,45 +41,29 @@ def payload(text: str) -> Payload:
 
 @pytest.fixture
 async def engine(store_url: str) -> AsyncIterator[AsyncEngine]:
-    """A store."""
     opened = await open_store(store_url)
     yield opened
     await opened.dispose()
 
 
 async def rows(engine: AsyncEngine) -> int:
-    """How many payloads are kept."""
     async with engine.begin() as tx:
         return await tx.scalar(select(func.count()).select_from(PAYLOADS)) or 0
 
 
 async def test_what_comes_back_is_what_was_stored(engine: AsyncEngine) -> None:
-    """Data and metadata, in the order of the claims."""
+    """Data and metadata, in the order of the claims; a retried call stores its result again, which is kept once."""
     vault, sent = Vault(engine), [payload("one"), payload("two")]
     claims = await vault.store(of("task"), sent)
+    again = await vault.store(of("task"), sent)
+    await vault.store(of("other"), sent)
 
     assert await vault.retrieve(HERE, list(reversed(claims))) == [payload("two"), payload("one")]
-
-
-async def test_the_same_payload_of_a_task_is_kept_once(engine: AsyncEngine) -> None:
-    """A retried call stores its result again; another task has its own."""
-    vault = Vault(engine)
-    first, again = await vault.store(of("task"), [payload("x")]), await vault.store(of("task"), [payload("x")])
-    await vault.store(of("other"), [payload("x")])
-
-    assert (first, await rows(engine)) == (again, 2)
-
-
-async def test_what_is_not_there_is_named(engine: AsyncEngine) -> None:
-    """A worker on another store cannot go on, and says on which it could."""
-    claim = StorageDriverClaim({"task": "task", "digest": "0" * 64, "size": "9"})
-
-    with pytest.raises(PayloadLost, match="000000000000 of task 'task' is not in this worker's store: start a worker"):
-        await Vault(engine).retrieve(HERE, [claim])
+    assert (again, await rows(engine)) == (claims, 4)
 
 
 async def test_what_was_changed_is_not_believed(engine: AsyncEngine) -> None:
-    """The digest is checked on the way out."""
+    """The digest is checked on the way out; what is not there is named, with the store on which it could be."""
     claims = await Vault(engine).store(of("task"), [payload("100.00 EUR")])
     forged = payload("900.00 EUR").SerializeToString(deterministic=True)
     async with engine.begin() as tx:
@@ -86,6 +71,8 @@ async def test_what_was_changed_is_not_believed(engine: AsyncEngine) -> None:
 
     with pytest.raises(PayloadLost, match="is not what was stored: restore the store"):
         await Vault(engine).retrieve(HERE, claims)
+    with pytest.raises(PayloadLost, match="000000000000 of task 'never' is not in this worker's store: start a worker"):
+        await Vault(engine).retrieve(HERE, [NEVER])
 
 
 async def test_a_store_that_cannot_be_used_is_a_fault_in_our_own_words(engine: AsyncEngine) -> None:
@@ -101,10 +88,7 @@ async def test_a_store_that_cannot_be_used_is_a_fault_in_our_own_words(engine: A
 
 
 async def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
-    """Keeping and fetching both say so, with the code that a task waits for.
-
-    What cannot be fetched must be retryable: the SDK closes the workflow on any other error.
-    """
+    """What cannot be fetched must be retryable: the SDK closes the workflow on any other error."""
     engine = await open_store(sqlite_url(tmp_path))
     vault = Vault(engine)
     claims = await vault.store(of("task"), [payload("x")])
@@ -120,53 +104,46 @@ async def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
 
 
 async def test_only_what_is_older_is_pruned(engine: AsyncEngine) -> None:
-    """By when it was stored last, in any time zone."""
+    """By when it was stored last, in any time zone: an open task that stores the same once more needs it."""
     vault = Vault(engine, "ours")
-    await vault.store(of("old"), [payload("a" * 10)])
+    for task in ("old", "again"):
+        await vault.store(of(task), [payload("a" * 10)])
     between = datetime.now(UTC).astimezone()
-    claims = await vault.store(of("new"), [payload("b")])
-    pruned = await vault.prune(EndedTasks(closed=["old", "new"], gone=[]), between, "me")
+    claims = await vault.store(of("new"), [payload("b")]) + await vault.store(of("again"), [payload("a" * 10)])
+    pruned = await vault.prune(EndedTasks(closed=["old", "new", "again"], gone=[]), between, "me")
 
     assert (pruned.payloads, pruned.size > 10) == (1, True)
-    assert await vault.retrieve(HERE, claims) == [payload("b")]
+    assert await vault.retrieve(HERE, claims) == [payload("b"), payload("a" * 10)]
 
 
 async def test_only_what_tasks_stored_that_are_over_is_pruned(engine: AsyncEngine) -> None:
     """However old the rest is: the tasks to ask about are told in order, page by page."""
     vault = Vault(engine, "ours")
-    for task in ("c", "a", "b"):
-        await vault.store(of(task), [payload("x"), payload("y")])
+    claims = {task: await vault.store(of(task), [payload("x"), payload("y")]) for task in ("c", "a", "b")}
     pages = [await vault.tasks(LATER, "", 2), await vault.tasks(LATER, "b", 2)]
+    nothing = await vault.prune(EndedTasks(closed=["task"], gone=[]), LATER, "me")
     pruned = await vault.prune(EndedTasks(closed=["a"], gone=["b"]), LATER, "me")
 
     assert (pages, pruned.payloads) == ([["a", "b"], ["c"]], 4)
-    assert len(await vault.retrieve(HERE, await vault.store(of("c"), [payload("x")]))) == 1
+    assert (nothing.payloads, nothing.size) == (0, 0)
+    assert await vault.retrieve(HERE, claims["c"]) == [payload("x"), payload("y")]
 
 
-async def test_what_another_namespace_stored_is_not_pruned(engine: AsyncEngine) -> None:
-    """Nor what both have under the same task id, of which nobody knows both sides."""
+async def test_what_another_namespace_or_none_stored_is_not_pruned(engine: AsyncEngine) -> None:
+    """Nor what both have under the same task id, of which nobody knows both sides: it is counted, for a person."""
     ours, theirs = Vault(engine, "ours"), Vault(engine, "theirs")
     alone = await theirs.store(of("alone"), [payload("x")])
     both = await theirs.store(of("both"), [payload("x")])
     await ours.store(of("both"), [payload("x")])
-    pruned = await ours.prune(EndedTasks(closed=["alone"], gone=["both"]), LATER, "me")
+    nobodys = await Vault(engine).store(of("nobody's"), [payload("x")])
+    pruned = await ours.prune(EndedTasks(closed=["alone", "nobody's"], gone=["both", "nobody's"]), LATER, "me")
 
-    assert (await ours.tasks(LATER, "", 9), pruned.payloads, await ours.ownerless(LATER)) == ([], 0, 1)
-    assert await theirs.retrieve(HERE, alone + both) == [payload("x")] * 2
-
-
-async def test_what_belongs_to_no_namespace_is_kept(engine: AsyncEngine) -> None:
-    """And counted, so that a person can decide."""
-    vault = Vault(engine, "ours")
-    claims = await Vault(engine).store(of("task"), [payload("x")])
-    pruned = await vault.prune(EndedTasks(closed=["task"], gone=["task"]), LATER, "me")
-
-    assert (pruned.payloads, await vault.ownerless(LATER)) == (0, 1)
-    assert await vault.retrieve(HERE, claims) == [payload("x")]
+    assert (await ours.tasks(LATER, "", 9), pruned.payloads, await ours.ownerless(LATER)) == ([], 0, 2)
+    assert await theirs.retrieve(HERE, alone + both + nobodys) == [payload("x")] * 3
 
 
 async def test_what_a_closed_task_left_says_that_it_was_pruned(engine: AsyncEngine) -> None:
-    """When, and by whom; a result is read as that sentence, anything else raises it."""
+    """When, and by whom, as a result or raised; a task that was reset behind it may store the same again."""
     vault = Vault(engine, "ours")
     claims = await vault.store(of("task"), [payload("x")])
     await vault.prune(EndedTasks(closed=["task"], gone=[]), LATER, "me@host")
@@ -179,6 +156,8 @@ async def test_what_a_closed_task_left_says_that_it_was_pruned(engine: AsyncEngi
     assert re.match(sentence + r"\(20.* UTC, asked by me@host\): start the task anew\.$", read.result[PRUNED])
     with pytest.raises(PayloadPruned, match="was deleted by `prune`"):
         PayloadConverter().from_payloads([left], [Task])
+    again = await vault.store(of("task"), [payload("x")])
+    assert await vault.retrieve(HERE, again) == [payload("x")]
 
 
 async def test_what_a_task_left_of_which_the_server_knows_nothing_is_deleted_without_a_trace(
@@ -193,41 +172,13 @@ async def test_what_a_task_left_of_which_the_server_knows_nothing_is_deleted_wit
     assert (pruned.payloads, await rows(engine)) == (1, 0)
 
 
-async def test_what_was_pruned_and_is_stored_again_is_there(engine: AsyncEngine) -> None:
-    """A closed task may be reset behind what was pruned, and come to the same."""
-    vault = Vault(engine, "ours")
-    await vault.store(of("task"), [payload("x")])
-    await vault.prune(EndedTasks(closed=["task"], gone=[]), LATER, "me")
-    claims = await vault.store(of("task"), [payload("x")])
-
-    assert await vault.retrieve(HERE, claims) == [payload("x")]
-
-
 async def test_what_is_lacking_is_named(engine: AsyncEngine) -> None:
     """Without fetching anything: what was pruned, and what was never here."""
     vault = Vault(engine, "ours")
     kept, pruned = await vault.store(of("kept"), [payload("x")]), await vault.store(of("closed"), [payload("x")])
     await vault.prune(EndedTasks(closed=["closed"], gone=[]), LATER, "me")
-    never = StorageDriverClaim({"task": "never", "digest": "0" * 64, "size": "9"})
-    said = [str(await vault.lacks(claims)) for claims in (kept, [*kept, *pruned], [never])]
+    lacks = [str(await vault.lacks(claims)) for claims in (kept, [*kept, *pruned], [NEVER])]
 
-    assert [word in one for word, one in zip(("None", "deleted by `prune`", "is not in"), said, strict=True)] == [
+    assert [word in one for word, one in zip(("None", "deleted by `prune`", "is not in"), lacks, strict=True)] == [
         True
     ] * 3
-
-
-async def test_what_is_stored_again_is_young_again(engine: AsyncEngine) -> None:
-    """An open task that stores the same once more needs it."""
-    vault = Vault(engine, "ours")
-    await vault.store(of("task"), [payload("a")])
-    between = datetime.now(UTC)
-    await vault.store(of("task"), [payload("a")])
-
-    assert (await vault.prune(EndedTasks(closed=["task"], gone=[]), between, "me")).payloads == 0
-
-
-async def test_nothing_to_prune_is_nothing(engine: AsyncEngine) -> None:
-    """An empty store has no bytes."""
-    pruned = await Vault(engine, "ours").prune(EndedTasks(closed=["task"], gone=[]), LATER, "me")
-
-    assert (pruned.payloads, pruned.size) == (0, 0)

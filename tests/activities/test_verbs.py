@@ -43,7 +43,6 @@ async def plan_of(text: str) -> list[Step]:
 
 
 def ref(step: str, path: str) -> JsonValue:
-    """A reference."""
     return {"$from": step, "path": path}
 
 
@@ -55,17 +54,14 @@ def test_the_page_has_every_verb_and_every_rule() -> None:
 
     assert sorted(rows) == sorted((verb.spelling, verb.kind) for verb in VERBS)
     assert re.findall(r"^\d\. \*\*(.*)\*\*", PAGE, flags=re.MULTILINE) == list(RULES)
+    # without a key nothing is out of reach but what has an object or a list among its arguments
+    assert {verb.kind for verb in verbs_of(KINDS)} == set(KINDS)
 
 
 @pytest.mark.parametrize("row", [*TABLES["Write"], *TABLES["Write to the desk"]], ids=lambda row: row[0])
 async def test_each_example_is_understood(row: list[str]) -> None:
     """A person may copy any example, and it calls what the page says."""
     assert row[2].strip("`") in {step.kind for step in await plan_of(row[1])}
-
-
-def test_each_kind_can_be_called_by_a_sentence() -> None:
-    """Without a key nothing is out of reach but what has an object or a list among its arguments."""
-    assert {verb.kind for verb in verbs_of(KINDS)} == set(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -138,44 +134,38 @@ async def test_results_travel_as_references(text: str, steps: list[tuple[str, di
     assert [(step.id, step.args) for step in await plan_of(text)] == steps
 
 
-@pytest.mark.parametrize(
-    ("text", "hint"),
-    [
-        ("cancel them", "`them` means: no earlier clause brings the booking of cancel_booking"),
-        ("refund it", "no earlier clause brings the order of refund. Write it instead"),
-        ("read it", "no earlier clause brings the name of read_document"),
-        ("calculate 1+1 then summarise it", "the text of summarise"),
-        ("list the slots then save it to a.md", "the content of write_file"),
-        ("read the handbook", "the nearest sentence is: read document NAME"),
-        ("buy 2 of A-17", "the nearest sentence is: buy 2 of A-17 for at most 24.50"),
-        ("buy 2 of A-17 for at most $25", "the nearest sentence is: buy 2 of A-17 for at most 24.50"),
-        ("cancel the booking of Ada", "the nearest sentence is: cancel booking 12"),
-        ("delete the document", "the nearest sentence is: delete document DOCUMENT"),
-        ("fetch example.org", "the nearest sentence is: fetch URL"),
-    ],
-)
-async def test_what_cannot_be_done_honestly_is_not_understood(text: str, hint: str) -> None:
+HINTS = {
+    "cancel them": "`them` means: no earlier clause brings the booking of cancel_booking",
+    "refund it": "no earlier clause brings the order of refund. Write it instead",
+    "read it": "no earlier clause brings the name of read_document",
+    "calculate 1+1 then summarise it": "the text of summarise",
+    "list the slots then save it to a.md": "the content of write_file",
+    "read the handbook": "the nearest sentence is: read document NAME",
+    "buy 2 of A-17": "the nearest sentence is: buy 2 of A-17 for at most 24.50",
+    "buy 2 of A-17 for at most $25": "the nearest sentence is: buy 2 of A-17 for at most 24.50",
+    "cancel the booking of Ada": "the nearest sentence is: cancel booking 12",
+    "delete the document": "the nearest sentence is: delete document DOCUMENT",
+    "fetch example.org": "the nearest sentence is: fetch URL",
+}
+
+
+@pytest.mark.parametrize("text", HINTS)
+async def test_what_cannot_be_done_honestly_is_not_understood(text: str) -> None:
     """Nothing is guessed: the clause is named, with what to write instead."""
-    assert hint in await gives_up(asked(text))
+    assert HINTS[text] in await gives_up(asked(text))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "find customer Ada and change her phone to 12",
-        "find customer Ada, send her a parcel",
-        "find customer Ada. Send her a parcel",
-        "find customer Ada to change her phone",
-        "find customer Ada or Ben",
-        "search the documents for refunds and mail them to Ada",
-        "list the documents about returns and print them",
-        "list the bookings for Ada and move them",
-        "list the orders of A-17 and pay them",
-        "get the price of A-17 and of B-03",
-        "buy 2 of A-17 and one of B-03 for at most 25",
-        "book a slot for Ada and tell her at 14:00",
-    ],
-)
+SWALLOWED = [
+    *("find customer Ada and change her phone to 12", "find customer Ada, send her a parcel"),
+    *("find customer Ada. Send her a parcel", "find customer Ada to change her phone", "find customer Ada or Ben"),
+    *("search the documents for refunds and mail them to Ada", "list the documents about returns and print them"),
+    *("list the bookings for Ada and move them", "list the orders of A-17 and pay them"),
+    *("get the price of A-17 and of B-03", "buy 2 of A-17 and one of B-03 for at most 25"),
+    "book a slot for Ada and tell her at 14:00",
+]
+
+
+@pytest.mark.parametrize("text", SWALLOWED)
 async def test_no_clause_is_swallowed_by_the_words_of_another(text: str) -> None:
     """Words that may be another request are never taken for a name, a value or a part of a search: nothing is done."""
     reason = await gives_up(asked(text))
@@ -255,32 +245,20 @@ async def test_any_kind_is_called_by_its_name(
     assert rooms[kind].parse(plan.steps[0].args)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "find room",
-        "find room many",
-        "find room 2 3",
-        "find room 2.5",
-        "find room 2 day 14:00",
-        "find room 2 on 31 February",
-        "find room 2 quiet maybe",
-        "find room 2 for Ada or Ben",
-        "find room 2 day",
-    ],
-)
-async def test_what_fits_no_argument_is_not_guessed(rooms: Registry, text: str) -> None:
-    """The sentence of the kind is named, with its arguments."""
-    plan = await OfflinePlanner().propose(asked(text), rooms)
-
-    assert "the nearest sentence is: find room PEOPLE" in plan.model_dump_json()
+MISFITS = [
+    *("find room", "find room many", "find room 2 3", "find room 2.5", "find room 2 day 14:00", "find room 2 day"),
+    *("find room 2 on 31 February", "find room 2 quiet maybe", "find room 2 for Ada or Ben"),
+]
 
 
-async def test_a_verb_whose_kind_the_worker_lacks_is_named_with_it(rooms: Registry) -> None:
-    """The sentence is right, and another worker may have the tool."""
-    plan = await OfflinePlanner().propose(asked("book a slot at 14:00"), rooms)
+async def test_what_fits_no_argument_is_not_guessed(rooms: Registry) -> None:
+    """The sentence of the kind is named, with its arguments; a verb whose kind the worker lacks is named with it."""
+    plans = {text: await OfflinePlanner().propose(asked(text), rooms) for text in MISFITS}
+    lacking = await OfflinePlanner().propose(asked("book a slot at 14:00"), rooms)
+    said = "the nearest sentence is: find room PEOPLE"
 
-    assert "needs the kind book_slot, which cannot be used" in plan.model_dump_json()
+    assert [text for text, plan in plans.items() if said not in plan.model_dump_json()] == []
+    assert "needs the kind book_slot, which cannot be used" in lacking.model_dump_json()
 
 
 async def test_it_stands_for_a_field_of_the_same_name(rooms: Registry) -> None:
@@ -305,8 +283,5 @@ def test_a_worker_with_tools_of_its_own_serves_these_and_the_built_in_ones(serve
 
     assert done.returncode == 0 and "feet 328." in done.stdout and "= 656." in done.stdout, done.stdout
     assert (refused.returncode, "there is no kind 'purchase'" in refused.stderr + refused.stdout) == (2, True)
-    assert ("purchase" in checked.stdout, "calculate" in checked.stdout, "purchase" in desk.stdout) == (
-        False,
-        True,
-        True,
-    )
+    assert ("purchase" in checked.stdout, "purchase" in desk.stdout) == (False, True)
+    assert "calculate" in checked.stdout

@@ -8,6 +8,7 @@ import pytest
 from activities.borders.waits import wait_of
 
 NOW = "Tue, 24 Nov 2026 10:00:00 GMT"
+AT = "2026-11-24T10:00:30Z"
 IN_30_S = int(datetime(2026, 11, 24, 10, 0, 30, tzinfo=UTC).timestamp())
 
 
@@ -17,6 +18,8 @@ IN_30_S = int(datetime(2026, 11, 24, 10, 0, 30, tzinfo=UTC).timestamp())
         ({"Retry-After": "7"}, 7.0),
         ({"retry-after-ms": "250", "Retry-After": "1"}, 0.25),
         ({"Retry-After": "Tue, 24 Nov 2026 10:00:30 GMT"}, 30.0),
+        ({"Retry-After": "Mon, 01 Jan 0001 00:00:00 +2359"}, 0.0),
+        ({"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
         # draft-ietf-httpapi-ratelimit-headers, from -08 on, and before
         ({"RateLimit": '"default";r=0;t=30'}, 30.0),
         ({"RateLimit": '"minute";r=0;t=30, "day";r=0;t=600, "hour";r=2;t=3000'}, 600.0),
@@ -30,28 +33,24 @@ IN_30_S = int(datetime(2026, 11, 24, 10, 0, 30, tzinfo=UTC).timestamp())
         ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s"}, 360.0),
         ({"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "20ms"}, 0.02),
         (
-            {
-                "x-ratelimit-remaining-requests": "0",
-                "x-ratelimit-reset-requests": "1s",
-                "x-ratelimit-remaining-tokens": "0",
-                "x-ratelimit-reset-tokens": "1m2.5s",
-            },
+            {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1s"}
+            | {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "1m2.5s"},
             62.5,
         ),
         # Anthropic
-        (
-            {
-                "anthropic-ratelimit-input-tokens-remaining": "0",
-                "anthropic-ratelimit-input-tokens-reset": "2026-11-24T10:00:30Z",
-            },
-            30.0,
-        ),
+        ({"anthropic-ratelimit-input-tokens-remaining": "0", "anthropic-ratelimit-input-tokens-reset": AT}, 30.0),
         # Retry-After is what the service decided for this call: it wins over what is said about a limit.
         ({"Retry-After": "7", "RateLimit": '"default";r=0;t=30'}, 7.0),
     ],
 )
 def test_each_form_is_read(headers: dict[str, str], wait: float) -> None:
     assert wait_of({"Date": NOW, **headers}) == pytest.approx(wait)
+
+
+NO_TIMES = [
+    *("7" * 500, "9" * 5000, "nan", "inf", "-1", "1e9", "", " ", "\u0663", "\u0667", "\u00b2", "," * 5000, "(" * 5000),
+    "Mon, 99 Foo 99999999999 99:99:99 +9999999999",
+]
 
 
 @pytest.mark.parametrize(
@@ -65,10 +64,9 @@ def test_each_form_is_read(headers: dict[str, str], wait: float) -> None:
         {"X-RateLimit-Reset": "30"},
         {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "soon"},
         {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "6m0s later"},
-        {"anthropic-ratelimit-requests-remaining": "4", "anthropic-ratelimit-requests-reset": "2026-11-24T10:00:30Z"},
+        {"anthropic-ratelimit-requests-remaining": "4", "anthropic-ratelimit-requests-reset": AT},
         {"anthropic-ratelimit-requests-remaining": "0", "anthropic-ratelimit-requests-reset": "tomorrow"},
-        {"Retry-After": "7" * 500},
-        {"Retry-After": "\u0667"},
+        *({"Retry-After": header} for header in NO_TIMES),
         None,
         7,
         {7: 8},

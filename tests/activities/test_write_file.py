@@ -34,12 +34,10 @@ async def calls(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 def write(workspace: Workspace, name: str, content: str = "new") -> Written:
-    """Write."""
     return write_file(NewFile(name=name, content=content), workspace)
 
 
 def refusal(workspace: Workspace, name: str, content: str = "new") -> Fault:
-    """Why nothing was written."""
     with pytest.raises(Refused) as caught:
         write(workspace, name, content)
     return caught.value.fault
@@ -74,67 +72,29 @@ def test_a_file_is_written_under_its_name(workspace: Workspace, name: str, path:
     assert (workspace.root / path).read_text() == "Caf\u00e9\n"
 
 
-def test_the_same_call_again_changes_nothing(workspace: Workspace) -> None:
-    """A retry is harmless."""
-    first = write(workspace, "a.txt")
-    before = everything(workspace.root)
-
-    assert (write(workspace, "a.txt"), everything(workspace.root)) == (first, before)
-
-
 def test_a_file_is_replaced(workspace: Workspace) -> None:
-    """Nothing of the old content is left, also when it was longer."""
+    """Nothing of the old content is left, also when it was longer; the same call again changes nothing."""
     write(workspace, "a.txt", "a long text")
-    write(workspace, "a.txt", "short")
+    first = write(workspace, "a.txt", "short")
 
     assert everything(workspace.root) == {"a.txt": b"short"}
+    assert (write(workspace, "a.txt", "short"), everything(workspace.root)) == (first, {"a.txt": b"short"})
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../out.txt",
-        "..",
-        "a/../../out.txt",
-        "a/..",
-        ".",
-        "a/./b",
-        "/out.txt",
-        "//out.txt",
-        "a//b",
-        "a/",
-        "/",
-        " ",
-        " a",
-        "a ",
-        "a.",
-        "...",
-        "..\\out.txt",
-        "a\\b",
-        "C:out.txt",
-        "file:///out.txt",
-        "file:out.txt",
-        "a:stream",
-        "a\x00b",
-        "a\nb",
-        "\x1b[2J",
-        "a\u202etxt.exe",
-        "\u200b",
-        "a*",
-        "a?",
-        "<a>",
-        "a|b",
-        "x" * 121,
-        "/".join("abcdefghi"),
-        "\u2025/out.txt\x7f",
-    ],
-)
-def test_a_name_that_leads_elsewhere_is_refused(workspace: Workspace, tmp_path: Path, name: str) -> None:
+ELSEWHERE = [
+    *("../out.txt", "..", "a/../../out.txt", "a/..", ".", "a/./b", "/out.txt", "//out.txt", "a//b", "a/", "/"),
+    *(" ", " a", "a ", "a.", "...", "..\\out.txt", "a\\b", "C:out.txt", "file:///out.txt", "file:out.txt", "a:stream"),
+    *("a\x00b", "a\nb", "\x1b[2J", "a\u202etxt.exe", "\u200b", "a*", "a?", "<a>", "a|b", "\u2025/out.txt\x7f"),
+    *("x" * 121, "/".join("abcdefghi")),
+]
+
+
+def test_a_name_that_leads_elsewhere_is_refused(workspace: Workspace, tmp_path: Path) -> None:
     """And nothing is touched, not even the task's folder."""
     (tmp_path / "out.txt").write_text("old")
     before = everything(tmp_path)
 
-    assert refusal(workspace, name).code is Code.INVALID_INPUT
+    assert [name for name in ELSEWHERE if refusal(workspace, name).code is not Code.INVALID_INPUT] == []
     assert everything(tmp_path) == before
 
 
@@ -149,40 +109,24 @@ def test_no_name_reaches_beyond_the_folder(tmp_path_factory: pytest.TempPathFact
     assert all(path.split("/")[1:2] in ([], ["a-task"]) for path in everything(root))
 
 
-@pytest.fixture
-def outside(tmp_path: Path, workspace: Workspace) -> Path:
-    """A folder with a file, which links in the workspace lead to."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
+LINKS = ["folder/file", "folder/new", "folder", "file", "nowhere", "loop", "loop/a", "inner/up/new", "file/a"]
+
+
+def test_a_link_is_not_followed(workspace: Workspace, tmp_path: Path) -> None:
+    """Neither as a folder on the way nor as the file itself; and the task's own folder is a folder."""
+    (outside := tmp_path / "outside").mkdir()
     (outside / "file").write_text("old")
-    workspace.root.mkdir(parents=True)
+    (workspace.root / "inner").mkdir(parents=True)
     (workspace.root / "folder").symlink_to(outside)
     (workspace.root / "file").symlink_to(outside / "file")
     (workspace.root / "nowhere").symlink_to(outside / "new")
     (workspace.root / "loop").symlink_to("loop")
-    (workspace.root / "inner").mkdir()
     (workspace.root / "inner" / "up").symlink_to("../../..")
-    return outside
+    (linked := Workspace(tmp_path / "workspace" / "linked")).root.symlink_to(outside)
 
-
-@pytest.mark.parametrize(
-    "name", ["folder/file", "folder/new", "folder", "file", "nowhere", "loop", "loop/a", "inner/up/new", "file/a"]
-)
-def test_a_link_is_not_followed(workspace: Workspace, outside: Path, name: str) -> None:
-    """Neither as a folder on the way nor as the file itself."""
-    fault = refusal(workspace, name)
-
-    assert fault.code is Code.CONFLICT
+    assert [name for name in LINKS if refusal(workspace, name).code is not Code.CONFLICT] == []
+    assert refusal(linked, "a.txt").code is Code.CONFLICT
     assert everything(outside) == {"file": b"old"}
-
-
-def test_a_folder_that_is_a_link_is_refused(workspace: Workspace, tmp_path: Path) -> None:
-    """The task's own folder is a folder."""
-    workspace.root.parent.mkdir()
-    (tmp_path / "outside").mkdir()
-    workspace.root.symlink_to(tmp_path / "outside")
-
-    assert refusal(workspace, "a.txt").code is Code.CONFLICT
 
 
 @pytest.mark.parametrize("times", [50, pytest.param(300, marks=pytest.mark.full)])
@@ -210,18 +154,16 @@ def test_a_link_that_takes_a_folders_place_leads_nowhere(workspace: Workspace, t
     assert everything(tmp_path / "outside") == {}
 
 
-@pytest.mark.parametrize(("there", "name"), [("a/b.txt", "a"), ("a", "a/b.txt"), ("a/b/c", "a/b")])
-def test_a_folder_is_not_replaced_by_a_file_nor_a_file_by_a_folder(workspace: Workspace, there: str, name: str) -> None:
+def test_a_folder_is_not_replaced_by_a_file_nor_a_file_by_a_folder(workspace: Workspace) -> None:
     """What is in the way is named, and stays."""
-    write(workspace, there, "old")
+    for there, name in (("a/b.txt", "a"), ("c", "c/b.txt"), ("d/b/c", "d/b")):
+        write(workspace, there, "old")
+        assert refusal(workspace, name).code is Code.CONFLICT
+        assert (workspace.root / there).read_text() == "old"
 
-    assert refusal(workspace, name).code is Code.CONFLICT
-    assert (workspace.root / there).read_text() == "old"
 
-
-def test_readers_see_the_old_file_or_the_new_one(workspace: Workspace) -> None:
-    """Never half of one, however often it is replaced."""
-    texts = {sign * 100_000 for sign in "ab"}
+def test_readers_and_writers_at_the_same_time_see_no_half_of_a_file(workspace: Workspace) -> None:
+    """However often it is replaced; an attempt that hangs on and its retry may both write."""
     write(workspace, "a.txt", "a" * 100_000)
     seen, stop = set[str](), threading.Event()
 
@@ -231,116 +173,72 @@ def test_readers_see_the_old_file_or_the_new_one(workspace: Workspace) -> None:
 
     reader = threading.Thread(target=look)
     reader.start()
-    for number in range(100):
-        write(workspace, "a.txt", "ab"[number % 2] * 100_000)
+    writers = [threading.Thread(target=write, args=(workspace, "a.txt", sign * 100_000)) for sign in "abcd" * 25]
+    for thread in writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
     stop.set()
     reader.join()
-
-    assert seen <= texts
-
-
-def test_writers_at_the_same_time_do_not_mix(workspace: Workspace) -> None:
-    """An attempt that hangs on and its retry may both write."""
-    threads = [threading.Thread(target=write, args=(workspace, "a.txt", sign * 100_000)) for sign in "abcd" * 5]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
     (name, content), *others = everything(workspace.root).items()
 
+    assert seen <= {sign * 100_000 for sign in "abcd"}
     assert (name, len(content or b""), len(set(content or b"")), others) == ("a.txt", 100_000, 1, [])
 
 
 def test_a_write_that_fails_leaves_nothing(workspace: Workspace, tmp_path: Path) -> None:
-    """No half file, no temporary one: a name that the file system does not take."""
-    write(workspace, "a.txt", "old")
+    """Here a name that the file system does not take: no half file and no folder; what was there before stays."""
+    long = "\u20ac" * 120
     with pytest.raises(OSError, match="name too long"):
-        write(workspace, "\u20ac" * 120)
-
-    assert everything(workspace.root) == {"a.txt": b"old"}
-
-
-def test_a_write_that_fails_takes_its_folders_along(workspace: Workspace, tmp_path: Path) -> None:
-    """What was made for the file goes with it; what was there before stays."""
-    with pytest.raises(OSError, match="name too long"):
-        write(workspace, "a/b/" + "\u20ac" * 120)
+        write(workspace, f"a/b/{long}")
     assert everything(tmp_path) == {"workspace": None}
 
     write(workspace, "a/old.txt", "old")
-    with pytest.raises(OSError, match="name too long"):
-        write(workspace, "a/b/c/" + "\u20ac" * 120)
+    for name in (long, f"a/b/c/{long}"):
+        with pytest.raises(OSError, match="name too long"):
+            write(workspace, name)
 
     assert everything(workspace.root) == {"a": None, "a/old.txt": b"old"}
 
 
-@pytest.mark.parametrize("content", ["Caf\u00e9\n", "Caf\u00e9\n".encode(), bytearray("Caf\u00e9\n".encode())])
-def test_a_tool_writes_a_text_or_bytes(workspace: Workspace, content: str | bytes) -> None:
-    """A text as UTF-8, with its line ends as they are."""
-    assert workspace.write("a.txt", content) == "a.txt"
-    assert everything(workspace.root) == {"a.txt": "Caf\u00e9\n".encode()}
-
-
-@pytest.mark.parametrize("content", [7, None, ["a"]])
-def test_what_is_no_text_touches_nothing(workspace: Workspace, tmp_path: Path, content: Any) -> None:
-    """The mistake of a tool leaves no folder behind."""
-    with pytest.raises(TypeError):
-        workspace.write("a/b.txt", content)
-
+def test_a_tool_writes_a_text_or_bytes(workspace: Workspace, tmp_path: Path) -> None:
+    """A text as UTF-8, with its line ends as they are; the mistake of a tool leaves no folder behind."""
+    wrong: list[Any] = [7, None, ["a"]]
+    right: list[Any] = ["Caf\u00e9\n", "Caf\u00e9\r\n".encode(), bytearray("Caf\u00e9\n".encode())]
+    for content in wrong:
+        with pytest.raises(TypeError):
+            workspace.write("a/b.txt", content)
     assert everything(tmp_path) == {}
+    for content in right:
+        encoded = content.encode() if isinstance(content, str) else bytes(content)
+        assert workspace.write("a.txt", content) == "a.txt"
+        assert everything(workspace.root) == {"a.txt": encoded}
 
 
-@pytest.fixture
-def full(workspace: Workspace) -> Workspace:
-    """A task's folder with as many files as there may be."""
+def test_the_number_of_files_and_their_bytes_are_bounded(workspace: Workspace, tmp_path: Path) -> None:
+    """A task in a loop does not fill the disk. A file of a full folder can be replaced, which makes it no fuller."""
     workspace.root.mkdir(parents=True)
     for number in range(MAX_FILES):
         (workspace.root / str(number)).touch()
-    return workspace
-
-
-def test_the_number_of_files_is_bounded(full: Workspace) -> None:
-    """A task in a loop does not fill the disk."""
-    assert refusal(full, "one-more").code is Code.REFUSED
-
-
-def test_a_file_of_a_full_folder_can_be_replaced(full: Workspace) -> None:
-    """That makes it no fuller."""
-    assert write(full, "7", "seven").bytes == 5
-
-
-def test_the_bytes_of_all_files_are_bounded(workspace: Workspace) -> None:
-    """The sum counts, not only the file."""
-    workspace.root.mkdir(parents=True)
-    with (workspace.root / "large").open("wb") as file:
+    (large := Workspace(tmp_path / "workspace" / "large")).root.mkdir()
+    with (large.root / "large").open("wb") as file:
         file.truncate(MAX_BYTES - 2)
 
-    assert refusal(workspace, "a.txt", "abc").code is Code.REFUSED
-
-
-def test_a_text_that_is_too_long_is_no_argument() -> None:
-    """It is refused before anything is done."""
+    assert refusal(workspace, "one-more").code is refusal(large, "a.txt", "abc").code is Code.REFUSED
+    assert write(workspace, "7", "seven").bytes == 5
     with pytest.raises(ValidationError):
         NewFile(name="a.txt", content="x" * (MAX_CONTENT + 1))
 
 
-@pytest.mark.parametrize(
-    ("task", "folder"),
-    [
-        ("book-a-slot-7f3a", "book-a-slot-7f3a"),
-        ("Task_1.a", "Task_1.a"),
-        ("..", "%2E."),
-        (".", "%2E"),
-        ("a/b", "a%2Fb"),
-        ("../../etc", "%2E.%2F..%2Fetc"),
-        ("a b\u00e9", "a%20b%C3%A9"),
-        ("a\x00b", "a%00b"),
-        ("a%2Fb", "a%252Fb"),
-        ("\\", "%5C"),
-    ],
-)
-def test_a_tasks_folder_is_named_like_the_task(task: str, folder: str) -> None:
+FOLDERS = {
+    **{"book-a-slot-7f3a": "book-a-slot-7f3a", "Task_1.a": "Task_1.a", "..": "%2E.", ".": "%2E", "a/b": "a%2Fb"},
+    **{"../../etc": "%2E.%2F..%2Fetc", "a b\u00e9": "a%20b%C3%A9", "a\x00b": "a%00b", "a%2Fb": "a%252Fb", "\\": "%5C"},
+}
+
+
+def test_a_tasks_folder_is_named_like_the_task() -> None:
     """A person finds it, and no id leads out of the root."""
-    assert folder_of(task) == folder
+    assert {task: folder_of(task) for task in FOLDERS} == FOLDERS
 
 
 @given(one=st.text(min_size=1, max_size=300), other=st.text(min_size=1, max_size=300))
@@ -353,26 +251,13 @@ def test_two_tasks_never_share_a_folder(one: str, other: str) -> None:
 
 
 async def test_each_task_writes_in_its_own_folder(calls: Bench, tmp_path: Path) -> None:
-    """Below the worker's root, under the id of the task."""
+    """Under the id of the task; a hostile name is replanned, and a worker without a workspace names the option."""
     back = await calls.call(write_file, name="a/b.txt", content="new")
+    codes = {(await calls.fails(write_file, name=name, content="new"))[0].code for name in ("../a.txt", "\u20ac" * 120)}
+    async with bench(tmp_path / "other") as without:
+        fault, _ = await without.fails(write_file, name="a.txt", content="new")
 
     assert everything(tmp_path / "workspace") == {"a-task": None, "a-task/a": None, "a-task/a/b.txt": b"new"}
     assert back.result == {"path": "a/b.txt", "bytes": 3, "sha256": hashlib.sha256(b"new").hexdigest()}
-
-
-@pytest.mark.parametrize("name", ["../a.txt", "/a.txt", "file:///a.txt", "a\x00", "\u20ac" * 120])
-async def test_the_boundary_makes_a_fault_of_it(calls: Bench, tmp_path: Path, name: str) -> None:
-    """A hostile name is replanned."""
-    fault, _ = await calls.fails(write_file, name=name, content="new")
-
-    assert fault.code is Code.INVALID_INPUT
-    assert not [path for path, content in everything(tmp_path / "workspace").items() if content]
-
-
-async def test_a_worker_without_a_workspace_asks_a_person(tmp_path: Path) -> None:
-    """It says which option is missing."""
-    async with bench(tmp_path) as calls:
-        fault, _ = await calls.fails(write_file, name="a.txt", content="new")
-
-    assert fault.code is Code.NEEDS_PERSON
+    assert (codes, fault.code) == ({Code.INVALID_INPUT}, Code.NEEDS_PERSON)
     assert "--workspace" in fault.reason

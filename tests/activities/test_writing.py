@@ -8,7 +8,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,14 @@ BLOCKS = 30
 """How often the event loop stands still."""
 
 
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[AsyncEngine]:
+    opened = await open_store(sqlite_url(tmp_path))
+    yield opened
+    await opened.dispose()
+
+
 async def effect() -> JsonValue:
-    """A call of a tool."""
     return "done"
 
 
@@ -49,7 +55,6 @@ async def claim(engine: AsyncEngine, number: int) -> None:
 
 
 async def change_breaker(engine: AsyncEngine, number: int) -> None:
-    """Count a failure."""
     breakers = Breakers(engine)
     await breakers.move(
         "pay",
@@ -58,7 +63,6 @@ async def change_breaker(engine: AsyncEngine, number: int) -> None:
 
 
 async def store_payload(engine: AsyncEngine, number: int) -> None:
-    """Store a payload."""
     context = StorageDriverStoreContext(StorageDriverWorkflowInfo(namespace="default", id="task"))
     await Vault(engine).store(context, [Payload(data=b"%d" % number)])
 
@@ -73,9 +77,11 @@ Writing = Callable[[AsyncEngine, int], Coroutine[Any, Any, None]]
 
 
 @pytest.mark.parametrize("writing", [claim, change_breaker, store_payload, record_turn])
-async def test_no_lock_is_held_while_the_event_loop_stands_still(tmp_path: Path, writing: Writing) -> None:
+async def test_no_lock_is_held_while_the_event_loop_stands_still(
+    engine: AsyncEngine, tmp_path: Path, writing: Writing
+) -> None:
     """A tool that blocks the loop, or a frozen process, would keep all others from writing."""
-    engine, dice, locked = await open_store(sqlite_url(tmp_path)), random.Random(7), 0  # noqa: S311  # no secret
+    dice, locked = random.Random(7), 0  # noqa: S311  # no secret
 
     async def write_on() -> None:
         for number in itertools.count():
@@ -89,7 +95,6 @@ async def test_no_lock_is_held_while_the_event_loop_stands_still(tmp_path: Path,
     working.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await working
-    await engine.dispose()
 
     assert locked == 0
 
@@ -118,9 +123,8 @@ def locked(folder: Path, seconds: float) -> Any:
         other.close()
 
 
-async def test_a_worker_starts_while_another_one_holds_the_lock(tmp_path: Path) -> None:
+async def test_a_worker_starts_while_another_one_holds_the_lock(engine: AsyncEngine, tmp_path: Path) -> None:
     """A frozen worker may hold it in the middle of a commit. The store needs no change, so nothing is written."""
-    await (await open_store(sqlite_url(tmp_path))).dispose()
     with locked(tmp_path, 1):
         began = time.monotonic()
         await (await open_store(sqlite_url(tmp_path))).dispose()
@@ -129,25 +133,19 @@ async def test_a_worker_starts_while_another_one_holds_the_lock(tmp_path: Path) 
     assert seconds < 1
 
 
-async def test_a_write_waits_for_the_lock(tmp_path: Path) -> None:
+async def test_a_write_waits_for_the_lock(engine: AsyncEngine, tmp_path: Path) -> None:
     """As long as BUSY_TIMEOUT, without a thread for each."""
-    engine = await open_store(sqlite_url(tmp_path))
     with locked(tmp_path, 0.5):
         await asyncio.gather(*(claim(engine, number) for number in range(10)))
-    keys = [f"run/{number}" for number in range(10)]
-    undone = [await ledger.undone_by([engine], key) for key in keys]
-    await engine.dispose()
 
-    assert None not in undone
+    assert None not in [await ledger.undone_by([engine], f"run/{number}") for number in range(10)]
 
 
 @pytest.mark.full
-async def test_a_lock_that_stays_is_an_outage_that_names_its_process(tmp_path: Path) -> None:
+async def test_a_lock_that_stays_is_an_outage_that_names_its_process(engine: AsyncEngine, tmp_path: Path) -> None:
     """The log says which process to end; here it is this one."""
-    engine = await open_store(sqlite_url(tmp_path))
     with capture_logs() as lines, locked(tmp_path, 6), pytest.raises(DatabaseUnavailable):
         await claim(engine, 1)
-    await engine.dispose()
 
     [line] = [line for line in lines if line["event"] == "store_locked"]
     assert line["holder"] == os.getpid()
@@ -162,73 +160,49 @@ async def test_a_new_store_that_is_locked_is_refused_with_the_process_that_holds
         await open_store(sqlite_url(tmp_path))
 
 
-@pytest.mark.parametrize("pauses", range(12))
-async def test_a_cancel_leaves_no_claim_behind(tmp_path: Path, pauses: int) -> None:
-    """Wherever it comes: the call was not made, so the next attempt may claim the key, or finds what was recorded."""
-    engine = await open_store(sqlite_url(tmp_path))
+@pytest.mark.parametrize("pauses", [*range(12), None])
+async def test_a_cancel_leaves_no_claim_behind(engine: AsyncEngine, pauses: int | None) -> None:
+    """The next attempt may claim the key, or finds what was recorded; without pauses, it comes right after the call."""
     entry, called = LedgerEntry("run/1", "task", "1", "pay", "digest"), list[int]()
 
     async def call() -> JsonValue:
         called.append(1)
-        return "done"
-
-    async def attempt() -> None:
-        await ledger.apply_at_most_once(engine, entry, call, lambda error: not called)
-
-    first = asyncio.create_task(attempt())
-    for _ in range(pauses):
-        await asyncio.sleep(0.0005)
-    first.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await first
-    await attempt()
-    await engine.dispose()
-
-    assert called == [1]
-
-
-async def test_a_cancel_right_after_an_effect_does_not_lose_its_record(tmp_path: Path) -> None:
-    """Before anything is awaited: the next attempt gets the recorded result, and nobody has to find it out."""
-    engine = await open_store(sqlite_url(tmp_path))
-    entry, called = LedgerEntry("run/1", "task", "1", "pay", "digest"), list[int]()
-
-    async def call() -> JsonValue:
-        called.append(1)
-        first.cancel()
+        if pauses is None:
+            first.cancel()
         return "done"
 
     async def attempt() -> ledger.EffectResult:
         return await ledger.apply_at_most_once(engine, entry, call, lambda error: not called)
 
     first = asyncio.create_task(attempt())
+    if pauses is not None:
+        for _ in range(pauses):
+            await asyncio.sleep(0.0005)
+        first.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await first
     found = await attempt()
-    await engine.dispose()
 
-    assert (called, found.replayed) == ([1], True)
+    assert called == [1]
+    assert found.replayed or pauses is not None
 
 
-async def test_a_timeout_during_a_write_is_a_timeout(tmp_path: Path) -> None:
+async def test_a_timeout_during_a_write_is_a_timeout(engine: AsyncEngine, tmp_path: Path) -> None:
     """And no cancel of the task, which would end it."""
-    engine = await open_store(sqlite_url(tmp_path))
     with locked(tmp_path, 1), pytest.raises(TimeoutError):
         async with asyncio.timeout(0.3):
             await claim(engine, 1)
-    await engine.dispose()
 
 
-async def test_a_timeout_during_the_last_write_cancels_nothing_after_it(tmp_path: Path) -> None:
+async def test_a_timeout_during_the_last_write_cancels_nothing_after_it(engine: AsyncEngine) -> None:
     """The write is done, so there is a result, and what follows has its own time."""
 
     def slowly(_: object) -> str:
         time.sleep(0.5)
         return "done"
 
-    engine = await open_store(sqlite_url(tmp_path))
     async with time_limit(0.3) as limit:
         done = await write(engine, slowly)
     await asyncio.sleep(0)
-    await engine.dispose()
 
     assert (done, limit.expired()) == ("done", True)
