@@ -46,68 +46,51 @@ STRANGE: Sequence[Listed] = [
 
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_list_fits_the_terminal(width: int) -> None:
-    """Whatever ids and words are in it; wide letters count twice."""
+    """Whatever ids and words are in it, wide letters count twice; an ordinary one leaves room for the task."""
     lines = list_tasks.table(STRANGE, width, NOW)
+    ordinary = list_tasks.table([one(1, last_fault="conflict")], 80, NOW)
 
     below = [line for line in lines if line.startswith("    ")]
     assert len(lines) == 1 + len(STRANGE) + len(below) and 1 < len(below) <= list_tasks.MAX_ROWS
     assert below[-1].endswith(" …") == (width < 200)
     assert max(map(cell_len, lines)) <= width and all(line.replace(" ", "a").isprintable() for line in lines)
+    assert "book-a-slot-for-000001  1        conflict    book a slot" in ordinary[1]
 
 
 def test_a_list_in_a_file_is_whole_and_aligned() -> None:
-    """No tabs, no cuts, dates instead of ages."""
+    """No tabs, no cuts, dates instead of ages, each fact below its own heading, a request with the command first."""
     lines = list_tasks.table(STRANGE, None, NOW)
+    heading, row = list_tasks.table([one(1, task="x")], None, NOW)
+    *_, request = list_tasks.table([asked("pay needs approval.")], None, NOW)
 
     assert {line.index("2026-01-02 11:5") for line in lines if "2026" in line} == {13}
     assert "y" * 5000 in lines[2] and "x" * 300 in lines[2] and not any("\t" in line or "…" in line for line in lines)
+    assert row[heading.index("REPLANS") : heading.index("LAST FAULT")].split() == ["1"]
+    assert row[heading.index("LAST FAULT") :].split() == ["precondition_failed", "x"]
+    assert request == "    ? since 0s, `python starter.py answer pay-the-rent`: pay: pay needs approval."
 
 
-def asked(reason: str, id: str = "pay-the-rent") -> Listed:
+def asked(reason: str) -> Listed:
     """A task that waits for the approval of a call."""
     fields = {"id": "r1", "step": "pay", "kind": "approval", "code": "c", "choices": ["approve"]}
     call = HumanRequest.model_validate({**fields, "reason": reason, "since": NOW, "until": NOW})
-    return one(1, status="waiting", request=call, last_fault="needs_approval", task_id=id)
+    return one(1, status="waiting", request=call, last_fault="needs_approval", task_id="pay-the-rent")
 
 
 def test_what_a_task_asks_is_whole_at_80_columns() -> None:
-    """Wrapped between words, with a command that can be copied; the need of an approval is no last fault."""
+    """Wrapped between words, with a command that can be copied, and cut between words only if it is very long.
+
+    The need of an approval is no last fault.
+    """
     reason = f"pay needs approval ({' and '.join(['args.amount > 500'] * 6)})."
     heading, row, *below = list_tasks.table([asked(reason)], 80, NOW)
+    *_, cut, command = list_tasks.table([asked("because of that " * 100)], 80, NOW)
 
     assert "needs" not in row and len(heading) <= 80
     assert " ".join(" ".join(below[:-1]).split()) == f"? since 0s, pay: {reason}"
-    assert below[-1] == "      python starter.py answer pay-the-rent"
+    assert below[-1] == command == "      python starter.py answer pay-the-rent"
     assert max(map(cell_len, below)) <= 80 and not any("…" in line for line in below)
-
-
-def test_what_a_task_asks_is_cut_between_words_if_it_is_very_long() -> None:
-    """A few rows each: the other tasks stay in sight."""
-    *_, last, command = list_tasks.table([asked("because of that " * 100)], 80, NOW)
-
-    assert last.endswith((" because …", " of …", " that …")) and command.startswith("      python starter.py answer")
-
-
-def test_in_a_file_a_request_is_one_line() -> None:
-    """With the command first, as it always was."""
-    *_, below = list_tasks.table([asked("pay needs approval.")], None, NOW)
-
-    assert below == "    ? since 0s, `python starter.py answer pay-the-rent`: pay: pay needs approval."
-
-
-def test_an_ordinary_list_leaves_room_for_the_task() -> None:
-    """At 80 columns the id is whole and the task's first words can be read."""
-    lines = list_tasks.table([one(1, last_fault="conflict")], 80, NOW)
-
-    assert "book-a-slot-for-000001  1        conflict    book a slot" in lines[1]
-
-
-def test_the_count_of_replans_and_the_last_fault_are_two_columns() -> None:
-    """Two facts never stand below one heading."""
-    heading, row = list_tasks.table([one(1, task="x")], None, NOW)
-
-    assert row[heading.index("REPLANS") : heading.index("LAST FAULT")].split() == ["1"]
-    assert row[heading.index("LAST FAULT") :].split() == ["precondition_failed", "x"]
+    assert cut.endswith((" because …", " of …", " that …"))
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(-5, "0s"), (59, "59s"), (60, "1m"), (7200, "2h"), (200_000, "2d")])

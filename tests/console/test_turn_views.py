@@ -14,11 +14,10 @@ from console.render.closing import closing_lines
 from console.render.live import fit_groups
 from console.render.terminal import painted
 from console.render.views import LinesView
-from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
+from tests.console.outcomes import BEGAN, all_lines, outcome, step
 from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.records import Compaction, Failover, Rejection, Revision, StepStatus
 from workflows.account.task import TaskStatus
-from workflows.limits.budget import Spent
 
 
 def call(turn: int, revision: int | None = None, **more: Any) -> OutcomeStep:
@@ -34,46 +33,37 @@ def reacting(turns: int, *, revisions: tuple[Revision, ...] = (), **more: Any) -
     return outcome(**{"strategy": "react", "steps": steps, "revisions": revisions or plain, **more})
 
 
-def heads(shown: list[str]) -> list[str]:
-    """The lines that are no step's."""
-    return [line for line in shown if not line.startswith("  ✓")]
+WITHHELD = "purchase changes the world, and no plan named it: ask the user (--allow\npurchase)"
+UNUSED = Rejection(turn=2, reasons=(f"step 't2.c0': {WITHHELD}", "and no"))
+REFUSED = Revision(number=20, because="Try B.", refused=("t19.c0",), kept=("t1.c0",), looked=("list_prices",))
+SAID = (Revision(number=1), Revision(number=2, because="The price\nis old."))
+WHOSE = ("openai:b", "openai:b", "anthropic:a", "anthropic:a")
+HEADS: dict[str, tuple[Outcome, list[str]]] = {
+    "a turn, after a plan by hand": (
+        reacting(2, revisions=SAID, steps=(step("price"), call(2))),
+        ["Plan 1", "Turn 2  The price is old."],
+    ),
+    "the number that its steps have": (reacting(2, steps=(call(1), call(4, revision=2))), ["Turn 1", "Turn 4"]),
+    "a turn that was never carried out": (reacting(1, steps=(call(1, status=StepStatus.SKIPPED),)), ["Turn 1"]),
+    "where another planner took over": (
+        outcome(revisions=tuple(Revision(number=number, planner=one) for number, one in enumerate(WHOSE, 1))),
+        ["Plan 1", "Plan 2", "Plan 3  by anthropic:a", "Plan 4"],
+    ),
+    "a turn of which nothing was done": (
+        reacting(2, steps=(call(1), call(3, revision=2)), rejections=(UNUSED,)),
+        ["Turn 1", f"  ! Turn 2 not used: step 't2.c0': {' '.join(WITHHELD.split())}; and no", "Turn 3"],
+    ),
+    "of many turns the first and those that answer a refusal": (
+        reacting(40, revisions=tuple(REFUSED if at == 20 else Revision(number=at) for at in range(1, 41))),
+        ["Turn 1", "Turn 20  because t19.c0 was rejected; t1.c0 kept; observed with list_prices", "    Try B."],
+    ),
+}
 
 
-def test_a_turn_is_called_a_turn() -> None:
-    """What the model said beside its calls stands behind its name; a plan by hand stays a plan."""
-    revisions = (Revision(number=1), Revision(number=2, because="The price\nis old."))
-    whole = reacting(2, revisions=revisions, steps=(step("price"), call(2)))
-
-    assert heads(tree.body(whole, None))[1:] == ["Plan 1", "Turn 2  The price is old."]
-
-
-def test_a_turn_has_the_number_that_its_steps_have() -> None:
-    """Turns that were sent back count, and are none of the plans."""
-    whole = reacting(2, steps=(call(1), call(4, revision=2)))
-
-    assert heads(tree.body(whole, None))[1:] == ["Turn 1", "Turn 4"]
-
-
-def test_a_refused_call_is_answered_by_the_next_turn() -> None:
-    """Where a model makes one move at a time there is no plan that could be a new one."""
-    steps, revisions = (call(1, status=StepStatus.FAILED), call(2)), (Revision(number=1), Revision(number=2))
-    whole = reacting(2, revisions=revisions, steps=steps, faults=(fault(step_id="t1.c0"),))
-
-    assert tree.step_lines(whole, whole.steps[0])[-1] == (
-        "    the same call would fail again -> the model's next turn, no retry"
-    )
-
-
-def test_many_turns_are_one_list() -> None:
-    """Beyond a dozen only the first, and those that answer a refusal, have a line above their steps."""
-    refused = Revision(number=20, because="Try B.", refused=("t19.c0",), kept=("t1.c0",), looked=("list_prices",))
-    revisions = tuple(refused if number == 20 else Revision(number=number) for number in range(1, 41))
-
-    assert heads(tree.body(reacting(40, revisions=revisions), None))[1:] == [
-        "Turn 1",
-        "Turn 20  because t19.c0 was rejected; t1.c0 kept; observed with list_prices",
-        "    Try B.",
-    ]
+@pytest.mark.parametrize(("whole", "heads"), HEADS.values(), ids=HEADS)
+def test_turns_and_plans_have_headings(whole: Outcome, heads: list[str]) -> None:
+    """What the model said beside its calls stands behind the name of its turn; a plan by hand stays a plan."""
+    assert [line for line in tree.body(whole, None)[1:] if not line.startswith("  ✓")] == heads
 
 
 def test_many_turns_fit_a_terminal() -> None:
@@ -98,19 +88,6 @@ def test_a_planner_that_could_not_be_used_is_told_once() -> None:
     ]
 
 
-def test_another_planner_than_before_is_named_at_its_plan() -> None:
-    """Where it took over, and not again."""
-    whose = ("openai:b", "openai:b", "anthropic:a", "anthropic:a")
-    revisions = tuple(Revision(number=number, planner=one) for number, one in enumerate(whose, 1))
-
-    assert heads(tree.body(outcome(revisions=revisions), None))[1:] == [
-        "Plan 1",
-        "Plan 2",
-        "Plan 3  by anthropic:a",
-        "Plan 4",
-    ]
-
-
 @pytest.mark.parametrize(
     ("turn", "where"), [(2, 2), (3, 4), (9, 6)], ids=["before a turn", "before the next", "at the end"]
 )
@@ -120,22 +97,6 @@ def test_a_summary_stands_where_it_was_made(turn: int, where: int) -> None:
     shown = tree.body(reacting(3, compactions=(short,)), None)[1:]
 
     assert shown[where] == f"  ≡ the oldest turn summarised at turn {turn}: the conversation had 61,000 tokens"
-
-
-WITHHELD = "purchase changes the world, and no plan named it: ask the user (--allow\npurchase)"
-UNUSED = Rejection(turn=2, reasons=(f"step 't2.c0': {WITHHELD}", "and no"))
-
-
-def test_a_turn_of_which_nothing_was_done_is_told() -> None:
-    """Where it was refused, with why: whoever reads that it was bought sees that it was not."""
-    whole = reacting(2, steps=(call(1), call(3, revision=2)), rejections=(UNUSED,))
-
-    assert heads(tree.body(whole, None))[1:] == [
-        "Turn 1",
-        "  ! Turn 2 not used: step 't2.c0': purchase changes the world, and no plan named it: ask the user "
-        "(--allow purchase); and no",
-        "Turn 3",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -199,21 +160,6 @@ def test_the_last_answer_of_a_task_over_budget_is_shown_as_such() -> None:
     assert closing_lines(whole)[1:-1] == told
 
 
-@pytest.mark.parametrize(
-    ("spent", "said"),
-    [
-        (Spent(tool_calls=1), "1 tool call"),
-        (Spent(tool_calls=1, model_calls=2, tokens=48_120), "1 tool call, 2 model calls, 48,120 tokens"),
-        (Spent(tool_calls=1, model_calls=1, tokens=9, unpriced=1), "1 model call, 9 tokens, price unknown"),
-        (Spent(tool_calls=1, model_calls=2, tokens=90, estimated=1), "2 model calls, about 90 tokens"),
-    ],
-    ids=["no model", "free", "unknown", "estimated"],
-)
-def test_what_models_used_is_counted(spent: Spent, said: str) -> None:
-    """Behind the calls of tools; an unknown price is never shown as nothing."""
-    assert closing_lines(outcome(spent=spent))[0].endswith(said)
-
-
 def test_turns_and_summaries_are_coloured() -> None:
     """The sign and the number alone, by their colour; not a row of a reason that begins like a heading."""
     revision = Revision(number=1, because="  Plan 3 is old.\n  ✓ done")
@@ -224,10 +170,3 @@ def test_turns_and_summaries_are_coloured() -> None:
     assert "  \x1b[33m≡\x1b[0m the oldest turn summarised at turn" in shown
     assert "\x1b[1mTurn 1\x1b[0m  Plan 3 is old. ✓ done" in shown
     assert sum("\x1b" in row for row in shown) == 4
-
-
-def test_a_turn_that_was_never_carried_out_has_no_steps() -> None:
-    """What never had its turn is not listed, as in a plan."""
-    whole = reacting(1, steps=(call(1, status=StepStatus.SKIPPED),))
-
-    assert tree.body(whole, None)[1:] == ["Turn 1"]

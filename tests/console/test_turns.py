@@ -59,19 +59,13 @@ def test_a_turn_says_who_said_what() -> None:
 def test_calls_of_one_kind_are_told_apart() -> None:
     """By the provider's id, which the results have too; a provider that uses its ids again means the newest."""
     two = card(calls=(call("c1", "get_price", sku="A"), call("c2", "get_price", sku="B")))
-    back = card(
-        2, results=(ResultCard(call_id="c2", text="9"), ResultCard(call_id="c1", text="8")), calls=two.calls[:1]
-    )
-    again = card(3, results=(ResultCard(call_id="c1", text="7"),))
-    shown = lines(two, back, again)
+    results = ResultCard(call_id="c2", text="9"), ResultCard(call_id="c1", text="8")
+    back, again = card(2, results=results, calls=two.calls[:1]), card(3, results=results[1:])
 
-    assert [line for line in shown if "get_price" in line] == [
-        "  → get_price  c1",
-        "  → get_price  c2",
-        "  ← get_price  c2",
-        "  ← get_price  c1",
-        "  → get_price",
-        "  ← get_price",
+    assert [line.strip() for line in lines(two, back, again) if "get_price" in line] == [
+        *("→ get_price  c1", "→ get_price  c2"),
+        *("← get_price  c2", "← get_price  c1", "→ get_price"),
+        "← get_price",
     ]
 
 
@@ -127,53 +121,42 @@ def test_foreign_text_cannot_draw_on_the_terminal(field: str) -> None:
     assert field == "said" or "  < said" not in shown
 
 
-def test_what_could_not_be_used_says_why() -> None:
-    """A reply that was cut off, or declined; and the reasons that the model was told."""
-    shown = lines(card(said="I would", stop="cut", rejected=("it was cut off",)), card(2, stop="refused"))
-
-    assert [line for line in shown if "✗" in line or line.startswith("      it")] == [
-        "  ✗ cut off at its limit, so nothing of it was used",
-        "  ✗ could not be used",
-        "      it was cut off",
-        "  ✗ declined to answer",
-    ]
-
-
-def test_a_turn_after_a_reset_names_its_branch() -> None:
-    """Where another branch begins."""
-    shown = lines(card(), card(2, branch=1), card(3, branch=1))
-
-    assert [line.partition("  ")[0] for line in shown if line.startswith("Turn")] == [
-        "Turn 1",
-        "Turn 2, branch 1, after a reset",
-        "Turn 3, branch 1",
-    ]
-
-
-def test_a_summary_is_marked() -> None:
-    """How many turns it stands for, what was summarised, what stands in their place."""
-    shown = lines(card(), card(41, upto=40, told="Told: much", said="It is 441."))
-
-    assert shown[2:] == [
-        "Summary of the oldest 40 turns  openai:x  12:04:11Z",
-        "  > asked to summarise",
-        "      Told: much",
-        "  ≡ in their place",
-        "      It is 441.",
-    ]
+SHOWN: dict[str, tuple[list[TurnCard], list[str]]] = {
+    "what could not be used": (
+        [card(said="I would", stop="cut", rejected=("it was cut off",)), card(2, told="x", stop="refused")],
+        [
+            *("  < said", "      I would", "  ✗ cut off at its limit, so nothing of it was used"),
+            *("  ✗ could not be used", "      it was cut off"),
+            *("Turn 2  openai:x  12:04:11Z", "  > told", "      x", "  ✗ declined to answer"),
+        ],
+    ),
+    "another branch, where it begins": (
+        [card(said="x"), card(2, branch=1, said="y"), card(3, branch=1, said="z")],
+        [
+            *("  < said", "      x", "Turn 2, branch 1, after a reset  openai:x  12:04:11Z", "  < said", "      y"),
+            *("Turn 3, branch 1  openai:x  12:04:11Z", "  < said", "      z"),
+        ],
+    ),
+    "a summary": (
+        [card(said="x"), card(41, upto=40, told="Told: much", said="It is 441.")],
+        [
+            *("  < said", "      x", "Summary of the oldest 40 turns  openai:x  12:04:11Z"),
+            *("  > asked to summarise", "      Told: much", "  ≡ in their place", "      It is 441."),
+        ],
+    ),
+    "the turns of an earlier task": (
+        [card(said="x"), card(task="run-2", said="y")],
+        ["  < said", "      x", "Continued by go-on", "Turn 1  openai:x  12:04:11Z", "  < said", "      y"],
+    ),
+    "no model, but a plan by hand": ([card()], ["  · no model was asked"]),
+}
 
 
-def test_an_earlier_task_s_turns_come_first() -> None:
-    """And it is said who carried them on."""
-    shown = lines(card(said="x"), card(task="run-2", said="y"))
-
-    assert shown[3:5] == ["Continued by go-on", "Turn 1  openai:x  12:04:11Z"]
-
-
-def test_a_turn_without_a_model_says_so() -> None:
-    """A plan by hand in the middle of a conversation."""
-    assert lines(card())[1:] == ["  · no model was asked"]
-    assert not transcript.is_conversation([card()])
+@pytest.mark.parametrize(("cards", "said"), SHOWN.values(), ids=SHOWN)
+def test_what_is_special_about_a_turn_is_shown(cards: list[TurnCard], said: list[str]) -> None:
+    """Why a reply could not be used; how many turns a summary stands for; who carried turns on."""
+    assert lines(*cards)[1:] == said
+    assert transcript.is_conversation(cards) == (len(cards) > 1)
 
 
 def test_the_tally_counts_summaries_apart() -> None:

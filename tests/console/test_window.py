@@ -20,16 +20,14 @@ from workflows.faults.fault import Code
 LONG = 200
 
 
-def chain(done: int, running: int = 1, count: int = LONG, **more: object) -> list[OutcomeStep]:
+def chain(done: int, running: int = 1, count: int = LONG) -> list[OutcomeStep]:
     """Steps in a row: the first `done` completed, the next `running` running, the rest pending."""
     steps = []
     for at in range(count):
         status = (StepStatus.COMPLETED, StepStatus.RUNNING, StepStatus.PENDING)[(at >= done) + (at >= done + running)]
-        ended = BEGAN + timedelta(seconds=at) if at < done else None
-        begun = BEGAN if at < done + running else None
-        steps.append(
-            step(f"s{at}", title="会議室" * 30, status=status, started=begun, ended=ended, revision=1 + at // 50)
-        )
+        begun, ended = BEGAN if at < done + running else None, BEGAN + timedelta(seconds=at) if at < done else None
+        given = {"status": status, "started": begun, "ended": ended, "revision": 1 + at // 50}
+        steps.append(step(f"s{at}", title="会議室" * 30, **given))
     return steps
 
 
@@ -56,26 +54,21 @@ def test_two_hundred_steps_fit_the_terminal(done: int, width: int, height: int) 
 
 
 def test_what_is_left_out_is_counted() -> None:
-    """Above and below; the steps before and after those that run are shown as far as there is room."""
-    lines = window(task(chain(143)), 20)
-
-    assert lines[:3] == ["  ... 2 plans, 100 finished above", "Plan 3", "  ... 35 finished above"]
-    assert lines[-1] == "  ... 50 pending below"
-
-
-def test_notes_that_are_left_out_are_not_counted_as_nothing() -> None:
-    """Of what is neither a plan nor a step there is a word, too."""
+    """Above and below, also what is neither a plan nor a step; nothing is left out for nothing."""
+    cut, whole = window(task(chain(143)), 20), window(task(chain(3, count=6)), 30)
     failed = tuple(Failover(planner=f"openai:{name}", code="unauthorized", reason="No.", turn=1) for name in "abc")
 
+    assert cut[:3] == ["  ... 2 plans, 100 finished above", "Plan 3", "  ... 35 finished above"]
+    assert cut[-1] == "  ... 50 pending below"
     assert window(task(chain(143), failovers=failed), 8)[0] == "  ... 2 plans, 100 finished above"
     assert window(task(chain(3, count=6)[:5], failovers=failed), 6)[0] == "  ... more above"
+    assert not any("... " in line for line in whole) and sum(line.startswith("  ○ s") for line in whole) == 2
+    # A count takes as much room as the one step that it stands for.
+    groups = tree.line_groups(task(chain(143)), RowLayout(task(chain(143))))
+    assert all("... 1 finished" not in line for room in range(6, 40) for line in fit_groups(groups, room))
 
 
-@pytest.mark.parametrize(
-    ("steps", "said"),
-    [((), "1 tool call "), ((step(),), "1 of 1 step, 1 tool call ")],
-    ids=["none yet", "one"],
-)
+@pytest.mark.parametrize(("steps", "said"), [((), "1 tool call "), ((step(),), "1 of 1 step, 1 tool call ")])
 def test_how_a_task_stands_counts_what_there_is(steps: tuple[OutcomeStep, ...], said: str) -> None:
     """Not 0 of 0 steps, and one of a thing is one."""
     whole = outcome(steps=steps, status=TaskStatus.RUNNING, started_at=datetime.now(UTC), ended_at=None)
@@ -84,36 +77,14 @@ def test_how_a_task_stands_counts_what_there_is(steps: tuple[OutcomeStep, ...], 
     assert last.partition(": ")[2].startswith(said)
 
 
-def test_all_is_shown_where_there_is_room() -> None:
-    """Nothing is left out for nothing."""
-    lines = window(task(chain(3, count=6)), 30)
-
-    assert sum("... " in line for line in lines) == 0
-    assert sum(line.startswith("  ○ s") for line in lines) == 2
-
-
-def test_everything_that_runs_is_shown_first() -> None:
-    """Twenty steps at once leave room for little else."""
-    lines = window(task(chain(100, running=20)), 23)
-
-    assert [line.split()[1] for line in lines if "●" in line] == [f"s{at}" for at in range(100, 120)]
-    assert len(lines) <= 23
-
-
-def test_a_failed_step_stays_in_sight_with_its_plan() -> None:
-    """However long ago it was, with what followed."""
-    refused = fault(Code.CONFLICT, step_id="s7", reason="Taken.")
-    steps = chain(143)
+def test_what_runs_and_what_failed_stay_in_sight() -> None:
+    """Twenty steps at once leave room for little else; a failure stays with its plan, however long ago it was."""
+    refused, steps = fault(Code.CONFLICT, step_id="s7", reason="Taken."), chain(143)
     steps[7] = steps[7].model_copy(update={"status": StepStatus.FAILED})
-    lines = window(task(steps, faults=(refused,)), 20)
+    running, failed = window(task(chain(100, running=20)), 23), window(task(steps, faults=(refused,)), 20)
 
-    assert "    conflict: Taken." in lines
-    assert lines.index("Plan 1") < lines.index("    conflict: Taken.")
-
-
-def test_a_single_line_is_not_replaced_by_a_count() -> None:
-    """`... 1 finished` takes as much room as the step."""
-    assert all("... 1 finished" not in line for room in range(6, 40) for line in window(task(chain(143)), room))
+    assert [line.split()[1] for line in running if "●" in line] == [f"s{at}" for at in range(100, 120)]
+    assert len(running) <= 23 and failed.index("Plan 1") < failed.index("    conflict: Taken.")
 
 
 @pytest.mark.parametrize(("count", "cut"), [(100, False), (101, True)])
