@@ -3,7 +3,6 @@
 import json
 import re
 import zipfile
-from collections.abc import Iterator
 from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
@@ -140,65 +139,44 @@ class Tags(HTMLParser):
 
 
 def test_the_page_runs_nothing_and_shows_what_the_world_named_as_text() -> None:
-    """The messages of errors are anybody's."""
+    """A reader who reads one sentence, the worst, and copies one line, code as code, has what counts."""
     report = audited([Made().call("charge", "<b>", failed=CONFLICT, attempt=3, last=CONFLICT).end("FAILED")])
     page = rendering.page(report)
-    read = Tags(page)
+    read, nothing = Tags(page), audited([Made().end()])
 
     assert not read.tags & {"script", "link", "img", "iframe", "form", "object", "embed", "b>"}
     assert "<script>alert(1)</script>" in read.text and "<svg" in page
     assert "Activities were retried after an error that cannot pass." in read.text
-
-
-def test_the_page_begins_with_the_worst_and_shows_code_as_code() -> None:
-    """A reader who reads one sentence, and copies one line, has what counts."""
-    report = audited([Made().call("charge", 1, failed=CONFLICT, attempt=3, last=CONFLICT).end("FAILED")])
-    page = rendering.page(report)
-
     assert '<p class="lead">2 of 2 retries could not have helped.</p>' in page
     assert "<pre><code>Worker(..., plugins=[replan.FaultsPlugin()])\n</code></pre>" in page
     assert "<code>non_retryable_error_types</code>" in page and "`" not in page
-    assert '<p class="lead">No call was retried. Nothing was found.</p>' in rendering.page(audited([Made().end()]))
+    assert '<p class="lead">No call was retried. Nothing was found.</p>' in rendering.page(nothing)
+    assert rendering.printed(nothing, 80).endswith("Nothing was found.")
+    assert rendering.printed(Audit().report(), 80).endswith("There is no history to audit.")
 
 
 def test_a_finding_with_many_places_names_its_activities_and_unfolds_on_the_page() -> None:
-    """The first five places are shown, the others are behind one line."""
+    """The first five places are shown, the others are behind one line; encrypted payloads are said."""
     made = Made()
     for name in ["charge"] * 4 + ["book"] * 3:
         made.call(name, 1, failed=CONFLICT, attempt=3, last=CONFLICT)
     report = audited([made.end()])
     page = Tags(rendering.page(report))
+    blind = audited([Made().call("charge", "ann", attempt=2, last=SILENT, encoding="binary/encrypted").end()])
+    text, hidden = (" ".join(rendering.printed(one, 80).split()) for one in (report, blind))
 
-    assert "Activities: charge (4), book (3)." in " ".join(rendering.printed(report, 80).split())
+    assert "Activities: charge (4), book (3)." in text
     assert {"details", "summary", "li"} <= page.tags and "2 more" in page.text
-
-
-def test_encrypted_payloads_are_said() -> None:
-    """With what can be said without them."""
-    report = audited([Made().call("charge", "ann", attempt=2, last=SILENT, encoding="binary/encrypted").end()])
-    text = " ".join(rendering.printed(report, 80).split())
-
-    assert "2 of 2 payloads are encrypted" in text
-    assert "Calls that write ran again although nobody knows what the attempt before did." in text
-
-
-def test_nothing_is_said_in_a_sentence() -> None:
-    """No history, and no finding."""
-    assert rendering.printed(Audit().report(), 80).endswith("There is no history to audit.")
-    assert rendering.printed(audited([Made().end()]), 80).endswith("Nothing was found.")
-
-
-def rows_of_docs() -> Iterator[str]:
-    page = sections((ROOT / "docs" / "audit.md").read_text(encoding="utf-8"))
-    yield from (name.strip("`") for name in page if name.startswith("`"))
+    assert "2 of 2 payloads are encrypted" in hidden
+    assert "Calls that write ran again although nobody knows what the attempt before did." in hidden
 
 
 def test_docs_have_each_finding_in_the_order_of_the_table() -> None:
     """How it is decided, and when it is wrong."""
     page = sections((ROOT / "docs" / "audit.md").read_text(encoding="utf-8"))
 
-    assert list(rows_of_docs()) == [finding.name for finding in FINDINGS]
+    assert [name.strip("`") for name in page if name.startswith("`")] == [finding.name for finding in FINDINGS]
     for finding in FINDINGS:
         text = page[f"`{finding.name}`"]
-        assert "**Decided by**" in text and "**Wrong when**" in text, finding.name
-        assert f"**{finding.confidence}**" in text, finding.name
+        for words in ("**Decided by**", "**Wrong when**", f"**{finding.confidence}**"):
+            assert words in text, finding.name

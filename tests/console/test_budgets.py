@@ -29,59 +29,41 @@ def console(server: DevServer, tmp_path: Path) -> Processes:
     return Processes(server.address, tmp_path)
 
 
-async def limits_of(client: Client, console: Processes, *words: str) -> Limits:
-    """With which limits a task is started by these words."""
-    began = console.starter("start", "--task", "anything", "--detach", "--json", "--queue", "nobody", *words)
-    task_id = json.loads(began.stdout)["task_id"]
-    handle = client.get_workflow_handle(task_id)
-    try:
-        begun = (await handle.fetch_history()).events[0]
-        payload = begun.workflow_execution_started_event_attributes.input.payloads[0]
-        return Task.model_validate_json(payload.data).limits
-    finally:
-        await handle.terminate()
+USUAL = Limits(tool_calls=100, tokens=500_000, replans=2)
+FILE = 'usd = 2.5\ndeadline = 60\ntokens = "unlimited"\nreplans = 1\n'
+GIVEN: dict[str, tuple[str, str, Limits]] = {
+    "as a task that was started by hand": ("", "", USUAL),
+    "with react every refusal is a new plan": ("--strategy react", "", USUAL.model_copy(update={"replans": 20})),
+    "react with a number": ("--strategy react --replans 3", "", Limits(replans=3, fruitless=None)),
+    "a number of replans that was given rules alone": ("--replans 4", "", Limits(replans=4, fruitless=None)),
+    "also one of the settings file": ("--settings {}", "replans = 4\n", Limits(replans=4, fruitless=None)),
+    "the command line goes before the file, a word for no limit, and the usual": (
+        "--settings {} --usd 0.25 --replans 7",
+        FILE,
+        Limits(tool_calls=100, tokens=None, usd=0.25, deadline=60, replans=7, fruitless=None),
+    ),
+    "the environment names the file": ("", "tool_calls = 3\n", USUAL.model_copy(update={"tool_calls": 3})),
+}
 
 
-async def test_a_task_of_the_console_has_the_limits_of_one_that_was_started_by_hand(
-    client: Client, console: Processes
+@pytest.mark.parametrize(("words", "settings", "limits"), GIVEN.values(), ids=GIVEN)
+async def test_a_task_has_the_limits_that_somebody_gave_or_the_usual_ones(
+    client: Client, console: Processes, words: str, settings: str, limits: Limits
 ) -> None:
-    """100 tool calls, 500,000 tokens, 2 replans, and no limit of money or time."""
-    assert await limits_of(client, console) == Task.model_validate_json('{"text": "by hand"}').limits
-    assert await limits_of(client, console) == Limits(tool_calls=100, tokens=500_000, replans=2)
-
-
-async def test_one_move_at_a_time_may_replan_more_often(client: Client, console: Processes) -> None:
-    """With react every refusal is a new plan, so a task may have twenty, unless somebody says how many."""
-    assert (await limits_of(client, console, "--strategy", "react")).replans == 20
-    assert (await limits_of(client, console, "--strategy", "react", "--replans", "3")).replans == 3
-
-
-async def test_only_a_number_of_replans_that_was_given_rules_alone(client: Client, console: Processes) -> None:
-    """Else a task ends after two new plans in a row that finish no step. The settings file gives one, too."""
+    """100 tool calls, 500,000 tokens, 2 replans of which two in a row may finish no step, no limit of money or time."""
     file = console.folder / "mine.toml"
-    file.write_text("[budgets.background]\nreplans = 4\n")
+    file.write_text(f"[budgets.background]\n{settings}")
+    if settings and not words:
+        console.environment["REPLAN_SETTINGS"] = str(file)
+    given = words.format(file).split()
+    began = console.starter("start", "--task", "anything", "--detach", "--json", "--queue", "nobody", *given)
+    handle = client.get_workflow_handle(json.loads(began.stdout)["task_id"])
+    begun = (await handle.fetch_history()).events[0]
+    await handle.terminate()
+    payload = begun.workflow_execution_started_event_attributes.input.payloads[0]
 
-    given = [await limits_of(client, console, *words) for words in ([], ["--replans", "4"], ["--settings", str(file)])]
-
-    assert [(one.replans, one.fruitless) for one in given] == [(2, 2), (4, None), (4, None)]
-
-
-async def test_the_command_line_goes_before_the_settings_file(client: Client, console: Processes) -> None:
-    """Of five limits two are the file's, one is its word for no limit, one the command line's, one the usual."""
-    file = console.folder / "mine.toml"
-    file.write_text('[budgets.background]\nusd = 2.5\ndeadline = 60\ntokens = "unlimited"\nreplans = 1\n')
-
-    limits = await limits_of(client, console, "--settings", str(file), "--usd", "0.25", "--replans", "7")
-
-    assert limits == Limits(tool_calls=100, tokens=None, usd=0.25, deadline=60, replans=7, fruitless=None)
-
-
-async def test_the_environment_may_name_the_settings_file(client: Client, console: Processes) -> None:
-    """REPLAN_SETTINGS is what --settings is."""
-    (console.folder / "mine.toml").write_text("[budgets.background]\ntool_calls = 3\n")
-    console.environment["REPLAN_SETTINGS"] = str(console.folder / "mine.toml")
-
-    assert (await limits_of(client, console)).tool_calls == 3
+    assert Task.model_validate_json(payload.data).limits == limits
+    assert Task.model_validate_json('{"text": "by hand"}').limits == USUAL
 
 
 @pytest.mark.parametrize(

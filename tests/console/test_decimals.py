@@ -1,14 +1,18 @@
-"""A Decimal at the terminal is the number that it is, with all its digits; for programs it stays a text in JSON."""
+"""What schemas make of values at the terminal: a Decimal is the number that it is, a type has the name of people."""
 
 import json
-from collections.abc import Mapping
+from datetime import date
+from decimal import Decimal
+from enum import StrEnum
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue, TypeAdapter
 from temporalio.client import Client
 
 from client.schemas import plain, with_numbers
+from console.commands.tools import type_text
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
 from tests.processes import ROOT, Processes
@@ -19,33 +23,32 @@ AMOUNT = "12345678901234567890.50"
 PAID = {"amount": AMOUNT, "parts": ["1.10"], "fee": None, "reference": "0815"}
 TOOLS = str(Path(__file__).with_name("paying.py"))
 DECIMAL: dict[str, JsonValue] = {"anyOf": [{"type": "number"}, {"type": "string"}]}
-SHOWN: Mapping[str, tuple[dict[str, JsonValue], JsonValue, str]] = {
-    "a decimal": (DECIMAL, "640.50", "640.50"),
-    "below zero": (DECIMAL, "-0.1", "-0.1"),
-    "no number of JSON": (DECIMAL, "007", '"007"'),
-    "not finite": (DECIMAL, "NaN", '"NaN"'),
-    "a text": ({"type": "string"}, "640.50", '"640.50"'),
-    "unknown": ({}, "640.50", '"640.50"'),
-    "perhaps null": ({"anyOf": [{"type": "number"}, {"type": "string"}, {"type": "null"}]}, "5", "5"),
-    "in a list": ({"type": "array", "items": DECIMAL}, ["1.10", "2"], "[1.10,2]"),
-    "in a table": ({"type": "object", "additionalProperties": DECIMAL}, {"a": "1.10"}, '{"a":1.10}'),
-    "by reference": ({"$ref": "#/$defs/Sum", "$defs": {"Sum": DECIMAL}}, "3.20", "3.20"),
-    "a number": (DECIMAL, 5, "5"),
-}
 
 
-@pytest.mark.parametrize("case", SHOWN)
-def test_only_what_the_schema_says_is_a_number_is_shown_as_one(case: str) -> None:
-    """With each of its digits; any other text keeps its quotes."""
-    schema, value, words = SHOWN[case]
+TEXT: dict[str, JsonValue] = {"type": "string"}
+OPTIONAL: dict[str, JsonValue] = {"anyOf": [{"type": "number"}, TEXT, {"type": "null"}]}
+SHOWN: list[tuple[dict[str, JsonValue], JsonValue, str]] = [
+    (DECIMAL, "640.50", "640.50"),
+    (DECIMAL, "-0.1", "-0.1"),
+    (DECIMAL, "007", '"007"'),
+    (DECIMAL, "NaN", '"NaN"'),
+    (TEXT, "640.50", '"640.50"'),
+    ({}, "640.50", '"640.50"'),
+    (OPTIONAL, "5", "5"),
+    ({"type": "array", "items": DECIMAL}, ["1.10", "2"], "[1.10,2]"),
+    ({"type": "object", "additionalProperties": DECIMAL}, {"a": "1.10"}, '{"a":1.10}'),
+    ({"$ref": "#/$defs/Sum", "$defs": {"Sum": DECIMAL}}, "3.20", "3.20"),
+    (DECIMAL, 5, "5"),
+]
 
+
+@pytest.mark.parametrize(("schema", "value", "words"), SHOWN)
+def test_only_what_the_schema_says_is_a_number_is_shown_as_one(
+    schema: dict[str, JsonValue], value: JsonValue, words: str
+) -> None:
+    """With each of its digits; any other text keeps its quotes. A field may be null only if its schema says so."""
     assert with_numbers(canonical, value, schema) == words
-
-
-@pytest.mark.parametrize(("others", "may_be_null"), [([], False), ([{"type": "null"}], True)])
-def test_a_field_may_be_null_only_if_its_schema_says_so(others: list[dict[str, JsonValue]], may_be_null: bool) -> None:
-    """A single option is no reason."""
-    assert plain({"anyOf": [{"type": "string"}, *others]}, {}).get("nullable", False) is may_be_null
+    assert [plain(one, {}).get("nullable", False) for one in ({"anyOf": [TEXT]}, OPTIONAL)] == [False, True]
 
 
 async def test_a_decimal_is_a_number_on_every_screen(server: DevServer, client: Client, tmp_path: Path) -> None:
@@ -68,3 +71,41 @@ async def test_a_decimal_is_a_number_on_every_screen(server: DevServer, client: 
     assert json.loads(piped) == PAID
     assert f'"amount":{AMOUNT}' in effects and '"parts":[1.10]' in effects and '"reference":"0815"' in effects
     assert code == 0 and f'"amount": {AMOUNT},' in called and '"reference": "0815"' in called
+
+
+class Currency(StrEnum):
+    """Some."""
+
+    EUR = "EUR"
+    USD = "USD"
+
+
+class Line(BaseModel):
+    """A line of an order."""
+
+    sku: str
+
+
+TYPES = [
+    (Decimal, "decimal"),
+    (Decimal | None, "decimal | null"),
+    (date | None, "date | null"),
+    (Currency, "EUR | USD"),
+    (Currency | None, "EUR | USD | null"),
+    (Literal["a"], "a"),
+    (list[Decimal], "list of decimal"),
+    (list[Line], "list of object"),
+    (list[Any], "array"),
+    (int | str, "integer | string"),
+    (float, "number"),
+    (Line, "object"),
+    (Any, "any"),
+]
+
+
+@pytest.mark.parametrize(("annotation", "words"), TYPES, ids=str)
+def test_a_type_has_the_name_that_a_person_expects(annotation: Any, words: str) -> None:
+    """Whatever JSON schema stands for it."""
+    whole = TypeAdapter(tuple[annotation]).json_schema()
+
+    assert type_text(whole["prefixItems"][0], whole) == words

@@ -14,7 +14,6 @@ from temporalio.client import Client
 
 from runtime.dev_server import DevServer, free_port
 from runtime.process import version
-from tests.gate import sampled
 from tests.processes import ROOT, Processes
 from workflows.task_queues import control_queue
 
@@ -62,36 +61,25 @@ def by_name(stdout: str) -> Mapping[str, Any]:
     return {check["name"]: check for check in document["checks"]}
 
 
-def test_where_all_is_well_nothing_fails(well: Processes) -> None:
-    """Every check has its line, none fails, exit code 0; of the tools only those of the user are a warning."""
-    done = well.starter("doctor", "--queue", QUEUE)
-    lines = done.stdout.splitlines()
+async def test_where_all_is_well_nothing_fails(well: Processes, client: Client) -> None:
+    """Every check has its line, none fails, exit code 0; of the tools only those of the user are a warning.
+
+    Neither a key nor the store's password is printed or written into a history, where the store's path is.
+    """
+    done = await asyncio.to_thread(well.starter, "doctor", "--queue", QUEUE)
+    document = await asyncio.to_thread(well.starter, "doctor", "--queue", QUEUE, "--json")
+    lines, checks = done.stdout.splitlines(), by_name(document.stdout)
+    texts = [document.stdout, *await histories(client)]
 
     assert (done.returncode, done.stderr, lines[-1]) == (0, "", "nothing failed, 1 warning")
-    assert [line[6:24].strip() for line in lines[:-1]] == [
-        *NAMES,
-        *PLACES,
-        *LAST,
-        "tool engrave",
-        "open tasks",
-        "ledger",
-    ]
-
-
-def test_the_document_has_a_field_for_everything(well: Processes) -> None:
-    """Name, status, what was found, remedy; the version is the worker's own."""
-    checks = by_name(well.starter("doctor", "--queue", QUEUE, "--json").stdout)
-
+    names = [*NAMES, *PLACES, *LAST, "tool engrave", "open tasks", "ledger"]
+    assert [line[6:24].strip() for line in lines[:-1]] == names == list(checks)  # one worker is nothing to say
     assert all(set(check) == {"name", "status", "found", "remedy"} for check in checks.values())
     assert checks["worker"]["found"].startswith(f"Replan {version()}, Python 3.")
-
-
-def test_the_capacity_is_that_of_the_worker(well: Processes) -> None:
-    """How many calls run, of how many that may, and the threads for plain functions; one worker is nothing to say."""
-    checks = by_name(well.starter("doctor", "--queue", QUEUE, "--json").stdout)
-
     assert checks["capacity"]["found"] == "0 of 100 slots in use, 0 of 64 threads held by calls that do not return"
-    assert "workers" not in checks
+    assert checks["keys"]["found"].startswith("ANTHROPIC_API_KEY set, OPENAI_API_KEY not set")
+    assert all("store.db" in text for text in texts)
+    assert not any(secret in text for text in (*texts, done.stdout, document.stderr) for secret in SECRETS)
 
 
 @pytest.mark.full
@@ -107,13 +95,6 @@ def test_two_workers_with_different_tools_are_noticed(well: Processes) -> None:
     assert (alike["status"], alike["found"]) == ("ok", "2 serve the queue, with the same tools")
 
 
-def test_keys_are_told_by_name(well: Processes) -> None:
-    """Whether they are set; an empty one is not."""
-    keys = by_name(well.starter("doctor", "--queue", QUEUE, "--json").stdout)["keys"]
-
-    assert keys["found"].startswith("ANTHROPIC_API_KEY set, OPENAI_API_KEY not set")
-
-
 async def histories(client: Client) -> list[str]:
     """The histories of everything that was asked on our queue, as soon as the server lists something."""
     query = f"TaskQueue = '{control_queue(QUEUE)}' AND ExecutionStatus = 'Completed'"
@@ -123,15 +104,6 @@ async def histories(client: Client) -> list[str]:
     return [str([event async for event in client.get_workflow_handle(one.id).fetch_history_events()]) for one in found]
 
 
-async def test_no_secret_leaves_the_worker(well: Processes, client: Client) -> None:
-    """Neither a key nor the store's password is printed or written into a history, where the store's path is."""
-    done = await asyncio.to_thread(well.starter, "doctor", "--queue", QUEUE, "--json")
-    texts = [done.stdout, done.stderr, *await histories(client)]
-
-    assert all("store.db" in text for text in (texts[0], *texts[2:]))
-    assert not any(secret in text for text in texts for secret in SECRETS)
-
-
 @pytest.fixture
 def elsewhere(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Processes:
     """Commands for the shared server, far from any worker."""
@@ -139,15 +111,20 @@ def elsewhere(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Pr
 
 
 def test_without_a_worker_the_rest_is_still_looked_at(elsewhere: Processes) -> None:
-    """What needs a worker is skipped, not failed; the remedy starts one on this queue; exit code 1."""
+    """What needs a worker is skipped, not failed; the remedy starts one on this queue; exit code 1.
+
+    A namespace that is missing has the command that makes it.
+    """
     done = elsewhere.starter("doctor", "--queue", "nobody-there", "--json")
-    checks = by_name(done.stdout)
+    missing = elsewhere.starter("doctor", "--namespace", "shop", "--json")
+    checks, others = by_name(done.stdout), by_name(missing.stdout)
 
     assert (done.returncode, checks["search attributes"]["status"]) == (1, "ok")
     assert checks["worker"]["remedy"] == "start one with `python worker.py --queue nobody-there`"
-    assert {checks[name]["status"] for name in ("planner", "keys", *PLACES, *LAST, "open tasks", "ledger")} == {
-        "skipped"
-    }
+    needs_worker = ("planner", "keys", *PLACES, *LAST, "open tasks", "ledger")
+    assert {checks[name]["status"] for name in needs_worker} == {"skipped"}
+    assert (missing.returncode, others["server"]["status"], others["namespace"]["status"]) == (1, "ok", "fail")
+    assert "temporal operator namespace create -n shop" in others["namespace"]["remedy"]
 
 
 def test_a_frozen_worker_does_not_hold_it_up(server: DevServer, tmp_path: Path) -> None:
@@ -168,26 +145,18 @@ def test_a_frozen_worker_does_not_hold_it_up(server: DevServer, tmp_path: Path) 
     assert time.monotonic() - begun < 40
 
 
-def test_a_namespace_that_is_missing_is_told_from_a_server_that_is(elsewhere: Processes) -> None:
-    """The server is ok, the namespace has the command that makes it; exit code 1."""
-    done = elsewhere.starter("doctor", "--namespace", "shop", "--json")
-    checks = by_name(done.stdout)
-
-    assert (done.returncode, checks["server"]["status"], checks["namespace"]["status"]) == (1, "ok", "fail")
-    assert "temporal operator namespace create -n shop" in checks["namespace"]["remedy"]
-
-
 def test_without_a_server_everything_else_is_skipped(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """One failure with its remedy, exit code 6, the same names as ever."""
+    """One failure with its remedy, exit code 6, the same names as ever; an address that is none is bad usage."""
     nobody = Processes(f"localhost:{free_port()}", tmp_path_factory.mktemp("nobody"))
-    done = nobody.starter("doctor", "--json")
+    done, text, nonsense = (nobody.starter("doctor", *more) for more in (["--json"], [], ["--address", "nonsense:x"]))
     server, *others = by_name(done.stdout).values()
 
     assert (done.returncode, server["status"], done.stderr) == (6, "fail", "")
-    assert "python worker.py --dev" in server["remedy"]
-    assert {check["status"] for check in others} == {"skipped"} and len(others) == len(
-        [*NAMES, *PLACES, *LAST, "open tasks", "ledger"]
-    ) - 1
+    assert "python worker.py --dev" in server["remedy"] and "starter.py doctor" not in text.stdout
+    assert {check["status"] for check in others} == {"skipped"}
+    assert [check["name"] for check in others] == [*NAMES[1:], *PLACES, *LAST, "open tasks", "ledger"]
+    assert (nonsense.returncode, nonsense.stderr) == (2, "")
+    assert "'nonsense:x' is no address" in nonsense.stdout and "write host:port" in nonsense.stdout
 
 
 @pytest.mark.full
@@ -199,25 +168,3 @@ def test_a_server_that_never_says_a_word_does_not_hold_it_up(elsewhere: Processe
 
     assert (done.returncode, done.stderr) == (6, "") and done.stdout.startswith("fail  server ")
     assert time.monotonic() - began < 12
-
-
-def test_an_address_that_is_none_is_bad_usage(elsewhere: Processes) -> None:
-    """As for every command, and still with every check."""
-    done = elsewhere.starter("doctor", "--address", "nonsense:x")
-
-    assert (done.returncode, done.stderr) == (2, "")
-    assert "'nonsense:x' is no address" in done.stdout and "write host:port" in done.stdout
-
-
-COMMANDS = [("show", "x"), ("--task", "x"), ("tools",)]
-
-
-@pytest.mark.parametrize("command", sampled({" ".join(words): [words] for words in COMMANDS}, "show x"))
-def test_every_command_without_a_server_names_the_doctor(
-    tmp_path_factory: pytest.TempPathFactory, command: tuple[str, ...]
-) -> None:
-    """The last words of the one line; the doctor itself does not send people round in a circle."""
-    nobody = Processes(f"localhost:{free_port()}", tmp_path_factory.mktemp("nobody"))
-
-    assert nobody.starter(*command).stderr.endswith(", or see `python starter.py doctor`.\n")
-    assert "starter.py doctor" not in nobody.starter("doctor").stdout

@@ -75,7 +75,4 @@ async def test_it_may_have_changed_the_world_for_all(
     assert [(one.step, one.state) for one in listed] == [("one", EffectState.UNKNOWN)]
     assert any(doubt in line for line in lines) and doubt in shown
     assert [(one.step_id, one.done) for one in rollback.outcome.undo] == [("one", True)]
-    assert [(one.step, one.state) for one in after] == [
-        ("one", EffectState.UNDONE),
-        ("undo:one", EffectState.APPLIED),
-    ]
+    assert [(one.step, one.state) for one in after] == [("one", EffectState.UNDONE), ("undo:one", EffectState.APPLIED)]

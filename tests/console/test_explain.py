@@ -136,7 +136,4 @@ async def test_the_command_writes_one_document(server: DevServer, tmp_path: Path
 
     assert (document["schema"], document["task_id"], document["status"]) == (1, everything.id, "escalated")
     assert {"what", "why", "decision", "cost", "events"} <= document["items"][0].keys()
-    assert (document["kept"], [one["step_id"] for one in document["changed"]]) == (
-        {"1": ["b"]},
-        ["a-2"],
-    )
+    assert (document["kept"], [one["step_id"] for one in document["changed"]]) == ({"1": ["b"]}, ["a-2"])

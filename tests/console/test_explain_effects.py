@@ -75,10 +75,7 @@ async def test_the_wait_until_nothing_can_be_under_way_is_told_with_its_events(c
 async def test_a_step_that_was_found_is_completed_and_changed_the_world(client: Client, tmp_path: Path) -> None:
     """Although its own call failed: it counts as finished, with the result that was found."""
     explained, _ = await told(client, tmp_path, World(["lost"]), ONE)
-    text, step_text = (
-        said(explained),
-        "\n".join(row.text for _, row in page.step_rows(explained.step("one"))),
-    )
+    text, step_text = (said(explained), "\n".join(row.text for _, row in page.step_rows(explained.step("one"))))
 
     assert "1 of 1 step finished" in text and "Changed in the world: one (pay)." in text
     assert "completed after 1 attempt. It returned: id: 1." in step_text

@@ -308,7 +308,7 @@ LAID_OUT: list[tuple[str, int | None, list[str]]] = [
 
 @pytest.mark.parametrize(("text", "width", "rows"), LAID_OUT)
 def test_a_citation_stands_at_the_right_end(text: str, width: int | None, rows: list[str]) -> None:
-    """Of the last line of its sentence or, without room, below it, under its beginning; in a file nothing is wrapped."""
+    """Of the last line of its sentence or, without room, below it, under its beginning; in a file it is whole."""
     assert lay_out_sentence(" 1.  ", text, "[event 1]", width) == rows
 
 

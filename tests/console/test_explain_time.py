@@ -40,10 +40,7 @@ def killed(last: TimeoutType.ValueType) -> list[HistoryEvent]:
 
 @pytest.mark.parametrize(
     ("last", "code"),
-    [
-        (TimeoutType.TIMEOUT_TYPE_HEARTBEAT, "worker_lost"),
-        (TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE, "timeout"),
-    ],
+    [(TimeoutType.TIMEOUT_TYPE_HEARTBEAT, "worker_lost"), (TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE, "timeout")],
     ids=["no heartbeat", "no answer"],
 )
 async def test_attempts_that_left_no_word_have_a_code_of_the_taxonomy(last: TimeoutType.ValueType, code: str) -> None:

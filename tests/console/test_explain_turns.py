@@ -15,14 +15,7 @@ from workflows.account.task import Task
 from workflows.faults.fault import Code, Fault
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Catalogue
-from workflows.plans.proposal import (
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    PassedOver,
-    Proposed,
-)
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed
 
 LAST = Event(1, 9999)
 NO_KEY = PassedOver(planner="anthropic:a", code="unauthorized", reason="The key is wrong")

@@ -23,9 +23,6 @@ from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
 from workflows.plans.proposal import Answer
 
-PLAIN = Common()
-
-
 SECRETS = (
     "kestrel", "4711.25", "47110815", "plover@example.com", "dunlin", "whimbrel", "godwit", "curlew", "sandpiper",
     "turnstone", "phalarope", "lapwing", "avocet", "sanderling", "ruff and reeve",
@@ -108,41 +105,24 @@ def words(value: Any) -> Iterator[str]:
 
 
 async def test_an_exported_task_replays(client: Client, task: Handle, tmp_path: Path) -> None:
-    """As it is and redacted, the file as it was written, with the explanation in it."""
+    """As it is and redacted, the file as it was written, with the explanation in it.
+
+    The redacted one gives nothing away, not in plain text, not in a payload, not in the explanation; equal values have
+    equal placeholders, so that a reader sees what came from where.
+    """
     whole, hidden = tmp_path / "whole.json", tmp_path / "hidden.json"
-    await export(client, task, PLAIN, str(whole), redact=False, force=False)
-    await export(client, task, PLAIN, str(hidden), redact=True, force=False)
-    done = replay(whole, hidden)
+    await export(client, task, Common(), str(whole), redact=False, force=False)
+    await export(client, task, Common(), str(hidden), redact=True, force=False)
+    done, document = replay(whole, hidden), json.loads(hidden.read_text())
+    here, there = ("\n".join(words(json.loads(file.read_text()))) for file in (whole, hidden))
+    events = [event.get("activityTaskScheduledEventAttributes", {}) for event in document["events"]]
+    sent = {given["activityId"]: given["input"]["payloads"][0]["data"] for given in events if "input" in given}
+    a, b, c = (json.loads(base64.b64decode(sent[id])) for id in "abc")
 
     assert (done.returncode, done.stdout.count(": ok")) == (0, 2), done.stdout + done.stderr
     assert json.loads(whole.read_text())["explain"]
-
-
-async def test_a_redacted_task_gives_nothing_away(client: Client, task: Handle, tmp_path: Path) -> None:
-    """Not in plain text, not in a payload, not in the explanation; the whole file has all of it."""
-    whole, hidden = tmp_path / "whole.json", tmp_path / "hidden.json"
-    await export(client, task, PLAIN, str(whole), redact=False, force=False)
-    await export(client, task, PLAIN, str(hidden), redact=True, force=False)
-    here, there = ("\n".join(words(json.loads(file.read_text()))) for file in (whole, hidden))
-
     assert [secret for secret in SECRETS if secret not in here] == []
     assert [secret for secret in SECRETS if secret in there] == []
-
-
-def sent(document: dict[str, Any], id: str) -> Any:
-    """The arguments that a step was called with."""
-    events = [event.get("activityTaskScheduledEventAttributes", {}) for event in document["events"]]
-    found = next(given for given in events if given.get("activityId") == id)
-    return json.loads(base64.b64decode(found["input"]["payloads"][0]["data"]))
-
-
-async def test_equal_values_have_equal_placeholders(client: Client, task: Handle, tmp_path: Path) -> None:
-    """So that a reader sees what came from where, what was the same and what was not."""
-    file = tmp_path / "hidden.json"
-    await export(client, task, PLAIN, str(file), redact=True, force=False)
-    document = json.loads(file.read_text())
-    a, b, c = (sent(document, id) for id in "abc")
-
     assert (a["price"], b["price"], b["bird"]) == (b["price"], c["price"], c["bird"])
     assert a["bird"] != b["bird"] and isinstance(a["number"], int) and a["number"] != a["price"]
 
@@ -154,9 +134,9 @@ async def test_a_file_is_overwritten_only_on_purpose(client: Client, task: Handl
     file = folder / "task.json"
     file.write_text("precious")
     with pytest.raises(Problem, match="exists: add --force to overwrite it"):
-        await export(client, task, PLAIN, str(file), redact=False, force=False)
+        await export(client, task, Common(), str(file), redact=False, force=False)
     kept = file.read_text()
-    await export(client, task, PLAIN, str(file), redact=False, force=True)
+    await export(client, task, Common(), str(file), redact=False, force=True)
 
     assert (kept, json.loads(file.read_text())["task_id"]) == ("precious", task.id)
     assert [*folder.iterdir()] == [file]
@@ -185,23 +165,17 @@ def test_a_file_that_cannot_be_written_is_a_sentence(
 
 
 async def test_standard_output_holds_the_document_alone(
-    client: Client, task: Handle, capsys: pytest.CaptureFixture[str]
+    client: Client, task: Handle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """So that it can be piped."""
+    """So that it can be piped; what was written into a file is said, as a line or as a document."""
     capsys.readouterr()
-    await export(client, task, PLAIN, "-", redact=True, force=False)
-    document = json.loads(capsys.readouterr().out)
-
-    assert (document["schema"], document["redacted"], document["events"][0]["eventId"]) == (1, True, "1")
-
-
-async def test_what_was_written_is_said(client: Client, task: Handle, tmp_path: Path, capsys: Any) -> None:
-    """As a line, or as a document."""
-    capsys.readouterr()
-    await export(client, task, PLAIN, str(tmp_path / "a.json"), redact=True, force=False)
+    await export(client, task, Common(), "-", redact=True, force=False)
+    piped = json.loads(capsys.readouterr().out)
+    await export(client, task, Common(), str(tmp_path / "a.json"), redact=True, force=False)
     line = capsys.readouterr().out
     await export(client, task, Common(json=True), str(tmp_path / "b.json"), redact=False, force=False)
     document = json.loads(capsys.readouterr().out)
 
+    assert (piped["schema"], piped["redacted"], piped["events"][0]["eventId"]) == (1, True, "1")
     assert line.startswith(f"{task.id}: ") and line.endswith(" events in " + str(tmp_path / "a.json") + ", redacted\n")
     assert (document["file"], document["redacted"]) == (str(tmp_path / "b.json"), False)

@@ -268,11 +268,7 @@ async def test_a_result_that_cannot_be_used_is_typed_again(asking: Asking, follo
 
 QUESTIONS = {
     "by its number": (Question(text="Which slot?", options=("14:30", "15:00")), ("2\n",), "15:00"),
-    "by its text": (
-        Question(text="Which slot?", options=("14:30", "first  class")),
-        ("first class\n",),
-        "first class",
-    ),
+    "by its text": (Question(text="Which slot?", options=("14:30", "first  class")), ("first class\n",), "first class"),
     "in other words": (Question(text="Which slot?", options=("14:30", "15:00")), ("reply\n", "At noon.\n"), "At noon."),
     "without options": (Question(text="Which slot?"), ("reply\n", "At noon.\n"), "At noon."),
     "with numbers as options": (Question(text="How many?", options=("2", "1"), free_text=False), ("1\n",), "1"),

@@ -49,14 +49,7 @@ from workflows.faults.decision import DECISIONS, Remaining, decide
 from workflows.faults.fault import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.limits import spending
 from workflows.limits.budget import Limits
-from workflows.people.requests import (
-    UNANSWERED,
-    Choice,
-    HumanAnswer,
-    HumanRequest,
-    ProposedCall,
-    RequestKind,
-)
+from workflows.people.requests import UNANSWERED, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
 from workflows.planning.proposing import MAX_REJECTIONS
 from workflows.plans.catalogue import Effect, ToolSpec
 from workflows.plans.contract import AllowedEffect

@@ -49,33 +49,23 @@ def report(rows: list[TaskRow]) -> Report:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_tables_fit_a_terminal(report: Report, width: int) -> None:
-    """No line is longer, and nothing of the world moves the cursor."""
+    """No line is longer, nothing of the world moves the cursor, and codes are whole whatever followed.
+
+    The heading says which tasks are counted, one or several.
+    """
     lines = printed(report, width).splitlines()
+    codes, everything = ("circuit_open", "server_error", "unauthorized", "rate_limited"), dict.fromkeys(Recovery, 10)
+    many = [FaultCount(quadrant="transient_semantic", code=one, faults=70, followed=everything) for one in codes]
+    asked = {"running": 0, "query": "a = 1", "since": datetime(2026, 11, 22, tzinfo=UTC), "faults": tuple(many)}
+    [one, *below], [two, *_] = (
+        printed(report.model_copy(update={"tasks": tasks, **asked}), width).splitlines() for tasks in (1, 2)
+    )
 
-    assert max(map(len, lines)) <= width
-    assert "\x1b" not in "".join(lines)
+    assert max(map(len, lines)) <= width and "\x1b" not in "".join(lines)
     assert "Faults, and what followed" in lines and "Wasted attempts: 0." in lines
-
-
-def test_codes_are_whole_in_a_terminal_of_80_columns(report: Report) -> None:
-    """Also where a fault was followed by everything that can follow."""
-    codes = ("circuit_open", "server_error", "unauthorized", "rate_limited")
-    everything = dict.fromkeys(Recovery, 10)
-    faults = [
-        FaultCount(quadrant="transient_infrastructural", code=one, faults=70, followed=everything) for one in codes
-    ]
-    lines = printed(report.model_copy(update={"faults": tuple(faults)}), 80).splitlines()
-
-    assert all(any(line.startswith(f"    {code} ") for line in lines) for code in codes)
-
-
-@pytest.mark.parametrize(("tasks", "said"), [(1, "1 task that"), (2, "2 tasks that")])
-def test_the_heading_says_which_tasks_are_counted(report: Report, tasks: int, said: str) -> None:
-    """In one sentence, for one and for several."""
-    asked = {"tasks": tasks, "running": 0, "query": "a = 1", "since": datetime(2026, 11, 22, tzinfo=UTC)}
-    line, *_ = printed(report.model_copy(update=asked), 80).splitlines()
-
-    assert line == f"{said} matched the query and ran since 2026-11-22 00:00:00Z."
+    assert all(any(line.startswith(f"    {code} ") for line in below) for code in codes)
+    ran = "that matched the query and ran since 2026-11-22 00:00:00Z."
+    assert (one, two) == (f"1 task {ran}", f"2 tasks {ran}")
 
 
 class Tags(HTMLParser):
@@ -102,22 +92,14 @@ def page(report: Report) -> str:
 
 
 def test_the_page_is_one_file_that_loads_and_runs_nothing(page: str) -> None:
-    """No script, no address, no form; the browser is told so, too."""
+    """No script, no address, no form; the browser is told so, too. What the world named is text, also in charts."""
     read = Tags()
     read.feed(page)
 
     assert not read.tags & {"script", "link", "img", "iframe", "form", "object", "embed"}
-    assert read.addresses == set()
+    assert read.addresses == set() and "<script" not in page.lower()
     assert "default-src 'none'" in page and "@import" not in page and "url(" not in page
-
-
-def test_what_the_world_named_is_text_on_the_page(page: str) -> None:
-    """Also in the labels of charts."""
-    read = Tags()
-    read.feed(page)
-
     assert '<script>alert("1")</script>' in read.text
-    assert "<script" not in page.lower()
 
 
 def test_the_page_has_the_tables_of_the_terminal_and_charts(page: str, report: Report) -> None:
@@ -149,16 +131,14 @@ def test_the_scale_of_a_chart_names_each_number_once(rows: list[TaskRow], most: 
     assert scale == [f"{number}" for number in range(most + 1)]
 
 
-@pytest.mark.parametrize(("paid", "shown"), [(0.0, "0 or unknown"), (0.0005, "0.0005"), (1234.5, "1,234.50")])
-def test_a_sum_of_nothing_is_not_said_to_be_free(paid: float, shown: str) -> None:
-    """Tokens of a model without a known price add 0, as those of a model that costs nothing."""
-    assert usd(paid) == shown
+def test_a_sum_of_nothing_is_not_said_to_be_free() -> None:
+    """Tokens of a model without a known price add 0, as those of a model that costs nothing.
 
-
-def test_an_empty_report_has_a_page() -> None:
-    """Nothing ran: no chart, no table."""
+    Where nothing ran there is no chart and no table.
+    """
     page = report_page.page(report_on([]))
 
+    assert [usd(paid) for paid in (0.0, 0.0005, 1234.5)] == ["0 or unknown", "0.0005", "1,234.50"]
     assert "0 tasks." in page and "<svg" not in page and "<table" not in page
 
 
@@ -172,10 +152,12 @@ def test_a_time_that_is_none_is_bad_usage(text: str) -> None:
 
 
 def test_without_a_server_it_says_so(tmp_path: Path) -> None:
-    """With the exit code of every command."""
-    done = Processes("127.0.0.1:1", tmp_path).starter("report")
+    """With the exit code of every command; a file that cannot be written is found out before."""
+    processes = Processes("127.0.0.1:1", tmp_path)
+    done, folder = processes.starter("report"), processes.starter("report", "--html", str(tmp_path / "no" / "a.html"))
 
     assert (done.returncode, done.stdout) == (Exit.UNREACHABLE, "")
+    assert folder.returncode == Exit.BAD_USAGE and "there is no folder" in folder.stderr
 
 
 def test_a_bad_query_and_an_empty_list_are_sentences(server: DevServer, tmp_path: Path) -> None:
@@ -190,24 +172,16 @@ def test_a_bad_query_and_an_empty_list_are_sentences(server: DevServer, tmp_path
     assert empty.returncode == 0 and (tmp_path / "a.html").read_text().startswith("<!doctype html>")
 
 
-def test_a_file_that_cannot_be_written_is_found_out_first(tmp_path: Path) -> None:
-    """Before thousands of tasks are read."""
-    done = Processes("127.0.0.1:1", tmp_path).starter("report", "--html", str(tmp_path / "no" / "a.html"))
+MISSING = {
+    "report": (["report", "--html", "a.html"], "--html needs pygal and jinja2, which are"),
+    "web": (["serve"], "`serve` needs fastapi and uvicorn and jinja2 and itsdangerous, which are"),
+}
 
-    assert done.returncode == Exit.BAD_USAGE and "there is no folder" in done.stderr
 
-
-@pytest.mark.parametrize(
-    ("extra", "words", "said"),
-    [
-        ("report", ["report", "--html", "a.html"], "--html needs pygal and jinja2, which are"),
-        ("web", ["serve"], "`serve` needs fastapi and uvicorn and jinja2 and itsdangerous, which are"),
-    ],
-)
-def test_without_its_extra_a_command_says_what_to_install(
-    tmp_path: Path, extra: str, words: list[str], said: str
-) -> None:
+@pytest.mark.parametrize("extra", MISSING)
+def test_without_its_extra_a_command_says_what_to_install(tmp_path: Path, extra: str) -> None:
     """In an environment that has all packages of this one but those of the extra; the tables of a report need none."""
+    words, said = MISSING[extra]
     venv.create(tmp_path, symlinks=True, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path), "platbase": str(tmp_path)}))
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
@@ -215,9 +189,6 @@ def test_without_its_extra_a_command_says_what_to_install(
             (packages / entry.name).symlink_to(entry)
     command = [str(tmp_path / "bin" / "python"), "starter.py", *words, "--address", "127.0.0.1:1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    installs = f"run `pip install 'replan[{extra}]'`, in a checkout `pip install --editable '.[{extra}]'`."
 
-    assert done.returncode == Exit.BAD_USAGE
-    assert done.stderr == (
-        f"{said} not installed: run `pip install 'replan[{extra}]'`, in a checkout "
-        f"`pip install --editable '.[{extra}]'`.\n"
-    )
+    assert (done.returncode, done.stderr) == (Exit.BAD_USAGE, f"{said} not installed: {installs}\n")

@@ -19,6 +19,7 @@ LOOKS = {
         ("show", "no-such-task"),
         ("show", "no-such-task", "-f", "--jsonl"),
         ("--help",),
+        ("start", "--task", "x", "--detach", "--id", "unheard", "--queue", "nobody-there"),
     )
 }
 MODULES = ["runtime", "typer", "console.app", "temporalio.service", "temporalio.client"]
@@ -44,15 +45,6 @@ def test_a_closed_stdout_changes_no_exit_code(commands: Processes, words: tuple[
     done, usual = redirected(commands, ">&-", *words), commands.starter(*words)
 
     assert (done.returncode, done.stdout, done.stderr) == (usual.returncode, "", usual.stderr)
-
-
-@pytest.mark.full
-def test_a_task_is_started_with_a_closed_stdout(commands: Processes) -> None:
-    """Its id was chosen, so that nothing needs to be read."""
-    done = redirected(commands, ">&-", "--task", "x", "--id", "unheard", "--queue", "nobody-there", "--detach")
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert commands.starter("cancel", "unheard").returncode == 0
 
 
 @pytest.mark.parametrize("words", sampled({name: LOOKS[name] for name in ("list", "list --json", "--help")}, "list"))

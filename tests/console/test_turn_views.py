@@ -121,7 +121,7 @@ def test_a_summary_counts_as_two_turns_that_proposed_no_plan() -> None:
     whole = outcome(steps=steps, revisions=revisions, compactions=(short,), rejections=(unused,))
 
     assert [line[:8] for line in tree.body(whole, None)[1:]] == [
-        *("Plan 1", "  ✓ a bo", "  ≡ the ", "  ! Prop", "Plan 2", "  ✓ b bo"),
+        *("Plan 1", "  ✓ a bo", "  ≡ the ", "  ! Prop", "Plan 2", "  ✓ b bo")
     ]
 
 

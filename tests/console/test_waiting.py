@@ -9,6 +9,7 @@ import pytest
 
 from runtime.dev_server import DevServer
 from tests import preloaded
+from tests.gate import sampled
 from tests.processes import PATIENCE, ROOT, Processes
 
 ID = "it's waiting"
@@ -41,33 +42,31 @@ def left(commands: Processes, *words: str) -> tuple[str, str, str, int]:
     return first.strip(), out.read_text(), errors.read_text(), code
 
 
-def test_the_queue_is_that_of_the_task(commands: Processes) -> None:
-    """`show --follow` without `--queue`: the remedy serves the task."""
-    said, _, errors, code = left(commands, "show", ID, "--follow")
-
-    assert (said, code) == (WORDS, 130)
-    assert f"Follow: python starter.py show {SHOWN} --follow  Stop: python starter.py cancel {SHOWN}\n" in errors
-
-
-@pytest.mark.full
-def test_a_document_is_waited_for_with_words(commands: Processes) -> None:
-    """With --json all of them are on stderr."""
-    said, out, errors, code = left(commands, "show", ID, "--follow", "--json")
-
-    assert (said, out, code) == (WORDS, "", 130)
-    assert f"Follow: python starter.py show {SHOWN} --follow" in errors
+FOLLOWED = {"show": ("show", ID, "--follow"), "a document": ("show", ID, "--follow", "--json")}
+CALLED = {
+    "call": ("call", "nap", "--queue", "else where"),
+    "its result": ("call", "nap", "--queue", "else where", "--json"),
+}
+LEFT = {name: (words, f"Follow: python starter.py show {SHOWN} --follow") for name, words in FOLLOWED.items()}
+LEFT |= {name: (words, "Follow: python starter.py show call-nap-") for name, words in CALLED.items()}
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("flag", [[], ["--json"]], ids=["lines", "document"])
-def test_a_call_is_followed_like_a_task(commands: Processes, flag: list[str]) -> None:
-    """Who does not answer, and after Ctrl-C how to come back: the call goes on."""
-    said, out, errors, code = left(commands, "call", "nap", "--queue", "else where", *flag)
-    id = errors.split()[-1]
+@pytest.mark.parametrize(("words", "back"), sampled(LEFT, "show"))
+def test_who_follows_is_told_once_which_worker_is_missing(
+    commands: Processes, words: tuple[str, ...], back: str
+) -> None:
+    """With the queue of the task, also without `--queue`; after Ctrl-C how to come back, since the task goes on.
 
-    assert (said, out, code) == (WORDS, "", 130)
-    assert "detached; still running. Follow: python starter.py show call-nap-" in errors
-    assert commands.starter("cancel", id).returncode == 0
+    With --json all of the words are on stderr.
+    """
+    said, out, errors, code = left(commands, *words)
+
+    assert (said, code, "\n" in out) == (WORDS, 130, words == FOLLOWED["show"])
+    assert "detached; still running." in errors and back in errors and "Traceback" not in errors
+    if words[0] == "call":
+        assert commands.starter("cancel", errors.split()[-1]).returncode == 0
+    else:
+        assert f"Stop: python starter.py cancel {SHOWN}\n" in " ".join(errors.split(" "))
 
 
 @pytest.mark.parametrize("words", [("show", ID), ("effects", ID)], ids=lambda words: str(words[0]))
