@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from client.client import TaskHandle
 from client.events import Events, Gap, Restarted, Silence, StepChanged, TaskEvent
-from client.follow import Follower
+from client.follow import Follower, Silent
 from client.tasks import Handle
 from replan import tool
 from runtime.client import connect
@@ -159,6 +159,8 @@ async def test_without_a_worker_the_history_tells_what_happened(client: Client, 
     async with staged(client, tmp_path, [look, wait], proposals, queue=queue):
         told = await follower.to_the_end()
 
+    silent = [event for _, event in follower.told if isinstance(event, Silence)]
+    assert silent[0] == Silence(Silent.WORKER, answers=False) and len(silent) <= 2
     assert statuses(before) == {"a": ALL, "w": ALL[:2]} and told[: len(before)] == before
     assert (
         statuses(told)["a"] == ALL and [status for status in statuses(told)["w"] if status != "waiting"][-1] == ALL[-1]

@@ -1,6 +1,7 @@
 """`explain` of tasks on a real server that still run, that were ended from outside, or whose worker crashed."""
 
 import asyncio
+import json
 import signal
 import uuid
 from datetime import timedelta
@@ -18,7 +19,8 @@ from replan import Busy, Refused, Unreachable, tool
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, chain
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.record import Said, Word
+from tests.processes import Processes
+from tests.record import Said, Word, tools
 from tests.workflows.history import until
 from workflows.account.records import StepStatus
 from workflows.account.task import Task
@@ -121,45 +123,26 @@ async def start_alone(client: Client, **more: Any) -> Handle:
 
 
 async def test_a_task_without_a_worker_says_so(client: Client) -> None:
-    """It was asked, and nobody has begun."""
-    handle = await start_alone(client)
+    """It was asked, and nobody has begun; to stop, and nobody has acted on it yet; then it was ended from outside.
+
+    With the reason that was given, as data. So is one that the server timed out.
+    """
+    handle, limited = await start_alone(client), await start_alone(client, execution_timeout=timedelta(seconds=1))
     lines = said(await told(client, handle))
-    await handle.terminate()
+    await handle.cancel()
+    cancelled = await told(client, handle)
+    await handle.terminate(reason="no longer\x1b[31m needed")
+    item = (await told(client, handle)).items[0]
+    async with asyncio.timeout(20):
+        while (timed_out := await told(client, limited)).status == "running":
+            await asyncio.sleep(0.1)
 
     assert lines[0].startswith(f"{handle.id} is running: no plan in force, 0 tool calls. No faults. Started 20")
     assert "Now  No worker has taken the task up yet.  [event 2]" in lines
-
-
-async def test_a_terminated_task_says_that_it_was_ended_from_outside(client: Client) -> None:
-    """With the reason that was given, as data."""
-    handle = await start_alone(client)
-    await handle.terminate(reason="no longer\x1b[31m needed")
-    item = (await told(client, handle)).items[0]
-
-    assert item.decision == "end"
-    assert item.what.text == (
-        "The task was terminated from outside, so it could neither clean up nor write an outcome "
-        "(no longer [31m needed.)."
-    )
-
-
-async def test_a_task_that_the_server_timed_out_says_so(client: Client) -> None:
-    """Whoever started it with a limit of the server's own."""
-    handle = await start_alone(client, execution_timeout=timedelta(seconds=1))
-    await asyncio.sleep(2.5)
-    explained = await told(client, handle)
-
-    assert (explained.status, explained.items[0].decision) == ("failed", "end")
-
-
-async def test_a_cancel_before_anything_began_is_told(client: Client) -> None:
-    """The request stands in the history, and nobody has acted on it yet."""
-    handle = await start_alone(client)
-    await handle.cancel()
-    explained = await told(client, handle)
-    await handle.terminate()
-
-    assert "The task was asked to stop." in [one.text for one in explained.now]
+    assert "The task was asked to stop." in [one.text for one in cancelled.now]
+    ended = "The task was terminated from outside, so it could neither clean up nor write an outcome "
+    assert (item.decision, item.what.text) == ("end", f"{ended}(no longer [31m needed.).")
+    assert (timed_out.status, timed_out.items[0].decision) == ("failed", "end")
 
 
 @pytest.mark.full
@@ -186,3 +169,41 @@ async def test_a_crash_is_told_as_a_lost_worker(server: DevServer, client: Clien
     assert told_first.why is not None and "does not count as an attempt" in told_first.why.text
     assert told_first.cost.lost > 3
     assert (shown.returncode, shown.stderr) == (0, "") and "worker_lost" in shown.stdout
+
+
+EVERYTHING: Proposals = [
+    plan(step("a", "pick", word="taken"), step("b", "flaky", word="hello"), step("c", "say", "a", word="later")),
+    plan(step("a-2", "prick", word="free")),
+    plan(step("a-2", "pick", word="free"), step("d", "down", word="wide"), because="free is free"),
+    plan(step("e", "broken", "d", word="x")),
+]
+"""A replan and a retry; a rejected proposal; a fallback; an escalation."""
+
+
+FIVE = ["replan", "retry", "send_back", "fallback", "escalate"]
+
+
+async def test_the_command_tells_of_a_run_with_all_five(server: DevServer, client: Client, tmp_path: Path) -> None:
+    """In order, without any worker; 0 when explained, whatever became of the task; 2 for what is not there.
+
+    With --json one document: the items, the differences of the plans, what was kept and changed, what it cost.
+    """
+    async with staged(client, tmp_path, tools(), EVERYTHING) as stage:
+        handle = await stage.start("say everything")
+        ended = await outcome(handle)
+    explain = Processes(server.address, tmp_path).starter
+    whole, step, unknown = (explain("explain", handle.id, *more) for more in ([], ["--step", "d"], ["--step", "dd"]))
+    document = json.loads(explain("explain", handle.id, "--json").stdout)
+    items = {(step, item["decision"]) for item in document["items"] for step in item["steps"]}
+    recorded = {(fault.step_id, fault.decision) for fault in ended.faults}
+
+    assert [done.returncode for done in (whole, step, unknown)] == [0, 0, 2]
+    assert "escalated after" in whole.stdout and "3 plans, 3 of 6 steps finished" in whole.stdout
+    assert "d (down, then say) of " in step.stdout
+    assert "has no step 'dd': did you mean d? It has a, b, c, a-2, d and e." in unknown.stderr
+    assert (document["schema"], document["task_id"], document["status"]) == (1, handle.id, "escalated")
+    assert [item["decision"] for item in document["items"]] == FIVE
+    assert {one for one in items if one[1] != "send_back"} == recorded - {("d", "retry")}
+    assert {"what", "why", "decision", "cost", "events"} <= document["items"][0].keys()
+    assert [item["cost"]["waited"] > 0 for item in document["items"]] == [False, True, False, True, False]
+    assert (document["kept"], [one["step_id"] for one in document["changed"]]) == ({"1": ["b"]}, ["a-2"])

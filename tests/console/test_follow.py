@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import uuid
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from client.tasks import Handle
 from replan import Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from tests.harness import DONE, Proposals, Stage, plan, staged, step
+from tests.harness import DONE, Proposals, plan, staged, step
 from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
@@ -135,30 +134,6 @@ async def test_a_follower_sees_attempts_while_they_run(client: Client, tmp_path:
 
     assert (one.label, one.code) == ("attempt 2 of 4", "unreachable")
     assert found.snapshot.outcome.steps[0].status is StepStatus.RUNNING
-
-
-async def test_the_end_is_told_at_once(client: Client, tmp_path: Path, heard: Heard, gate: Gate) -> None:
-    """The outcome of the task, to the view and to the caller."""
-    gate.open.set()
-    async with staged(client, tmp_path, [gate.tool()], PROPOSALS) as stage:
-        outcome = await Follower(client, await stage.start(), heard).to_the_end()
-
-    assert outcome.status is TaskStatus.COMPLETED
-    assert heard.outcome == outcome
-
-
-async def test_a_worker_may_go_and_come_back(client: Client, tmp_path: Path, heard: Heard, gate: Gate) -> None:
-    """Its silence and its return are told once each, and the task is followed to its end."""
-    queue = f"queue-{uuid.uuid4().hex[:12]}"
-    handle = await Stage(client, queue).start()
-    following = asyncio.create_task(Follower(client, handle, heard).to_the_end())
-    await until(lambda: heard.said)
-    gate.open.set()
-    async with staged(client, tmp_path, [gate.tool()], PROPOSALS, queue=queue):
-        outcome = await following
-
-    assert heard.said[0] == ("silent", Silent.WORKER) and len(heard.said) <= 2
-    assert outcome.status is TaskStatus.COMPLETED
 
 
 @pytest.fixture

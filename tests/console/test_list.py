@@ -36,8 +36,6 @@ Captured = pytest.CaptureFixture[str]
 
 
 class Word(BaseModel):
-    """An argument and a result."""
-
     word: str = ""
 
 
@@ -48,33 +46,22 @@ async def wait(args: Word) -> Word:
     return args
 
 
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [
-        (None, None),
-        ("running", "running"),
-        ("Canceled", "cancelled"),
-        ("CANCELLED", "cancelled"),
-        ("Failed", "failed"),
-        ("over-budget", "over_budget"),
-        (" escalated ", "escalated"),
-    ],
-)
-def test_a_status_is_ours_or_temporals(name: str | None, status: str | None) -> None:
-    """In any case, with either spelling."""
-    assert status_named(name) == status
+NAMED = {
+    **{None: None, "running": "running", "Canceled": "cancelled", "CANCELLED": "cancelled", "Failed": "failed"},
+    **{"over-budget": "over_budget", " escalated ": "escalated"},
+}
 
 
-@pytest.mark.parametrize("name", ["", "done", "escalate", "completed;", "x\ny"])
-def test_an_unknown_status_is_a_sentence(name: str) -> None:
-    """It names all that there are."""
-    with pytest.raises(Problem) as wrong:
-        status_named(name)
+def test_a_status_is_ours_or_temporals() -> None:
+    """In any case, with either spelling; a sentence about an unknown one names all that there are."""
+    all_there_are = "t is one of running, waiting, paused, completed, escalated, over_budget, cancelled, failed."
 
-    assert str(wrong.value).endswith(
-        "t is one of running, waiting, paused, completed, escalated, over_budget, cancelled, failed."
-    )
-    assert OF_PROBLEM[wrong.value.kind] == 2 and "\n" not in str(wrong.value)
+    assert {name: status_named(name) for name in NAMED} == NAMED
+    for name in ("", "done", "escalate", "completed;", "x\ny"):
+        with pytest.raises(Problem) as wrong:
+            status_named(name)
+        assert str(wrong.value).endswith(all_there_are) and "\n" not in str(wrong.value)
+        assert OF_PROBLEM[wrong.value.kind] == 2
 
 
 class Shop:
@@ -141,23 +128,20 @@ async def shop(client: Client, queue: str, capsys: Captured) -> Shop:
 
 
 async def test_every_ending_has_its_word(shop: Shop) -> None:
-    """Temporal's status and ours together: a task that was ended from outside is not `running`; the newest is first."""
+    """Temporal's status and ours together: a task that was ended from outside is not `running`; the newest is first.
+
+    A document has the task's words also where no memo holds them, the question, when, and where to look.
+    """
     listed = {one["task_id"].removeprefix(f"{shop.queue}-"): one for one in await shop.documents()}
     told = {name: one["status"] for name, one in listed.items()}
+    two, one = await shop.documents(limit=2), listed["escalated"]
 
     assert [*listed] == ["completed", "escalated", "over_budget", "failed", "cancelled", "terminated", "running"]
     assert told == {**{name: name for name in told}, "terminated": "failed"}
-
-
-async def test_a_document_says_all_that_is_known(shop: Shop) -> None:
-    """The task's words also where no memo holds them, the question, when, and where to look."""
-    listed = {one["task_id"].removeprefix(f"{shop.queue}-"): one for one in await shop.documents()}
-    one = listed["escalated"]
-
-    assert (one["task"], one["reason"], one["planner"], one["replans"]) == (
-        "a task escalated", "Which one?", "scripted", 0,
-    )  # fmt: skip
-    assert one["started_at"] < one["ended_at"] and listed["running"]["ended_at"] is None
+    assert [one["task_id"] for one in two] == [f"{shop.queue}-terminated", f"{shop.queue}-running"]
+    assert (one["task"], one["reason"]) == ("a task escalated", "Which one?")
+    assert (one["planner"], one["replans"], one["started_at"] < one["ended_at"]) == ("scripted", 0, True)
+    assert listed["running"]["ended_at"] is None
 
 
 class Revoked:
@@ -183,19 +167,12 @@ async def test_the_fault_of_a_planner_is_the_last_one(client: Client, tmp_path: 
     assert (one["last_fault"], one["reason"]) == ("unauthorized", "The planner: The key was revoked.")
 
 
-@pytest.mark.parametrize("status", [*TaskStatus])
-async def test_a_filter_finds_its_status_alone(shop: Shop, status: str) -> None:
+async def test_a_filter_finds_its_status_alone(shop: Shop) -> None:
     """One of each, two that failed, none that waits or that a newer server has paused."""
-    found = [one["status"] for one in await shop.documents(status)]
+    for status in TaskStatus:
+        found = [one["status"] for one in await shop.documents(status)]
 
-    assert found == [status] * {"failed": 2, "waiting": 0, "paused": 0}.get(status, 1)
-
-
-async def test_a_limit_leaves_the_newest(shop: Shop) -> None:
-    """As many as were asked for."""
-    listed = await shop.documents(limit=2)
-
-    assert [one["task_id"] for one in listed] == [f"{shop.queue}-terminated", f"{shop.queue}-running"]
+        assert found == [status] * {"failed": 2, "waiting": 0, "paused": 0}.get(status, 1)
 
 
 async def test_a_task_that_was_reset_stands_as_its_newest_run(client: Client, tmp_path: Path, capsys: Captured) -> None:
@@ -218,13 +195,15 @@ async def test_a_task_that_was_reset_stands_as_its_newest_run(client: Client, tm
 BAD = ["nonsense", "X = 1", "TaskQueue = 'x' ORDER BY StartTime", "(", ") OR (", "X = '", "X = 'a\0'", "X = '\ud800'"]
 
 
-@pytest.mark.parametrize("query", BAD, ids=ascii)
-async def test_a_bad_query_is_a_sentence(client: Client, query: str) -> None:
-    """With the reason, of the server or ours."""
-    with pytest.raises(Problem, match=r"(?i)this query .+: write it as in ") as wrong:
-        await tasks(client, Common(), status=None, query=query, limit=1)
+async def test_a_bad_query_is_a_sentence(client: Client, capsys: Captured) -> None:
+    """With the reason, of the server or ours; where nothing is there, it is a sentence and no mistake."""
+    for query in BAD:
+        with pytest.raises(Problem, match=r"(?i)this query .+: write it as in ") as wrong:
+            await tasks(client, Common(), status=None, query=query, limit=1)
+        assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_query", 2), ascii(query)
+    code = await tasks(client, Common(), status=TaskStatus.WAITING, query="TaskQueue = 'none'", limit=1)
 
-    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_query", 2)
+    assert (code, capsys.readouterr().out) == (0, "There is no waiting task here that the query finds.\n")
 
 
 OTHERS = "WorkflowType != 'AgentWorkflow'"
@@ -274,19 +253,12 @@ WITHIN = [
 ]
 
 
-@pytest.mark.parametrize("query", WITHIN)
-async def test_a_filter_may_have_brackets_and_quotes(client: Client, shop: Shop, query: str) -> None:
+async def test_a_filter_may_have_brackets_and_quotes(client: Client, shop: Shop) -> None:
     """What stays within its own parentheses is the server's to judge."""
-    listed, _ = await list_tasks(client, query=query.format(f"{shop.queue}-completed"))
+    for query in WITHIN:
+        listed, _ = await list_tasks(client, query=query.format(f"{shop.queue}-completed"))
 
-    assert [one.task_id for one in listed] == [f"{shop.queue}-completed"]
-
-
-async def test_nothing_there_is_a_sentence(client: Client, capsys: Captured) -> None:
-    """And no mistake."""
-    code = await tasks(client, Common(), status=TaskStatus.WAITING, query="TaskQueue = 'none'", limit=1)
-
-    assert (code, capsys.readouterr().out) == (0, "There is no waiting task here that the query finds.\n")
+        assert [one.task_id for one in listed] == [f"{shop.queue}-completed"], query
 
 
 @pytest.fixture

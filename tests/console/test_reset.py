@@ -36,53 +36,46 @@ from workflows.plans.proposal import Question, Step
 SIGNED = plan(step("a", "look"), step("b", "sign", "a"), step("c", "write", "b", word="later"))
 
 
-async def test_a_task_goes_on_from_the_step_that_was_mended(client: Client, tmp_path: Path) -> None:
-    """What came before is kept and not called again; the step is done again, and then what needs it."""
-    async with desk(client, tmp_path, SIGNED) as here:
-        task = await here.run()
-        done = await here.reset(task, "b")
+async def test_a_task_goes_on_from_the_step_that_was_mended(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What came before is kept and not called again; the step is done again, and then what needs it.
 
-    assert (done.status, [one.status for one in done.steps]) == ("completed", ["completed"] * 3)
-    assert here.calls == {"look": 1, "sign": 2, "write later": 1}
-
-
-async def test_the_keys_stay_those_of_the_first_run(client: Client, tmp_path: Path) -> None:
-    """So that whatever a step did before counts as done for the new run too."""
+    The keys stay those of the first run, so that whatever a step did before counts as done for the new run too. So does
+    the start, so the time since the reset stands beside it. It says how to follow, to people and to programs.
+    """
     async with desk(client, tmp_path, SIGNED) as here:
         task = await here.run()
         first = (await task.describe()).run_id
-        await here.reset(task, "b")
-        keys = await headers(client, task.id)
+        await asyncio.sleep(1.1)
+        capsys.readouterr()
+        done = await here.reset(task, "b")
+        document = json.loads("".join(re.findall(r"(?ms)^\{.*?^\}", capsys.readouterr().out)))
+        sent = [one.activity_task_scheduled_event_attributes for one in await events(client, task.id)]
+        keys = {one.activity_id: json.loads(one.header.fields[HEADER].data)["key"] for one in sent if one.activity_id}
+        summary = explain_task(await fetch_history(client, task, journal=True)).summary
+        calls = dict(here.calls)
+        await show(client, task, Common())
+        shown = capsys.readouterr().out
+        await reset(client, task, Common(), to="a", why=None)
+        said = [line for line in capsys.readouterr().out.splitlines() if task.id in line and "kind=" not in line]
+        await outcome(client.get_workflow_handle_for(AgentWorkflow.run, task.id))
 
+    assert (done.status, [one.status for one in done.steps]) == ("completed", ["completed"] * 3)
+    assert calls == {"look": 1, "sign": 2, "write later": 1}
+    assert (document["task_id"], document["to"]) == (task.id, "b")
     assert keys["b"] == f"{first}/b" and keys["c"] == f"{first}/c"
     assert (await task.describe()).run_id != first
-
-
-async def headers(client: Client, id: str) -> dict[str, str]:
-    """The idempotency key of each step, as the newest run sends it."""
-    sent = [one.activity_task_scheduled_event_attributes for one in await events(client, id)]
-    return {one.activity_id: json.loads(one.header.fields[HEADER].data)["key"] for one in sent if one.activity_id}
+    took = re.search(r" completed after (\d+\.\d\d) s, (0\.\d\d) s after it was reset: ", summary)
+    assert took is not None and float(took[1]) > 1.1 > float(took[2]), summary
+    assert re.search(r"^It was reset at .*Z; its time counts from the start\.$", shown, re.MULTILINE)
+    assert said[0].startswith(f"{task.id} goes on from before a (event ")
+    assert said[1] == f"Follow: python starter.py show {task.id} --follow"
 
 
 async def events(client: Client, id: str) -> Sequence[HistoryEvent]:
     """The history of the newest run."""
     return (await client.get_workflow_handle(id).fetch_history()).events
-
-
-async def test_the_time_of_a_reset_task_is_explained(
-    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The start stays that of the first run, so the time since the reset stands beside it."""
-    async with desk(client, tmp_path, SIGNED) as here:
-        task = await here.run()
-        await asyncio.sleep(1.1)
-        await here.reset(task, "b")
-        summary = explain_task(await fetch_history(client, task, journal=True)).summary
-        await show(client, task, Common())
-
-    took = re.search(r" completed after (\d+\.\d\d) s, (0\.\d\d) s after it was reset: ", summary)
-    assert took is not None and float(took[1]) > 1.1 > float(took[2]), summary
-    assert re.search(r"^It was reset at .*Z; its time counts from the start\.$", capsys.readouterr().out, re.MULTILINE)
 
 
 @pytest.mark.full
@@ -144,28 +137,27 @@ async def test_a_running_task_goes_on_while_only_reads_run(client: Client, tmp_p
     assert (code, [why for why in asked if why]) == (0, ["it takes too long"])
 
 
-REFUSED = {
+CHANGED = r"would do 'b' again, which has changed the world"
+LOOKED = step("a", "look")
+SLOWLY = [LOOKED, step("b", "write", word="slowly"), step("c", "look", "a"), step("d", "look", "b")]
+REFUSED: dict[str, tuple[list[Step], str, str]] = {
     "a finished effect": (
-        [step("a", "look"), step("b", "write", "a"), step("c", "look", "b")],
+        [LOOKED, step("b", "write", "a"), step("c", "look", "b")],
         "b",
-        r"would do 'b' again, which has changed the world \(write, event \d+\): reset to what came after it: c, ",
+        rf"{CHANGED} \(write, event \d+\): reset to what came after it: c, ",
     ),
-    "an effect after it": (
-        [step("a", "look"), step("b", "write", "a")],
-        "a",
-        "Going back to 'a' would do 'b' again, which has changed the world",
-    ),
+    "an effect after it": ([LOOKED, step("b", "write", "a")], "a", f"Going back to 'a' {CHANGED}"),
     "an effect that began before and ended after": (
-        [step("a", "look"), step("b", "write", word="slowly"), step("c", "look", "a"), step("d", "look", "b")],
+        SLOWLY,
         "c",
-        "would do 'b' again, which has changed the world .*: reset to what came after it: d, plan:2",
+        f"{CHANGED} .*: reset to what came after it: d, plan:2",
     ),
-    "an effect with a result that is not right": (
-        [step("a", "look"), step("b", "lie", "a")],
-        "b",
-        "would do 'b' again, which has changed the world",
+    "an effect with a result that is not right": ([LOOKED, step("b", "lie", "a")], "b", CHANGED),
+    "an unknown step": (
+        [step("price", "look")],
+        "prise",
+        "has no step 'prise': did you mean price: reset to one of ",
     ),
-    "an unknown step": ([step("price", "look")], "prise", "has no step 'prise': did you mean price: reset to one of "),
     "a step that never started": (
         [step("a", "lie"), step("b", "look", "a")],
         "b",
@@ -203,19 +195,14 @@ async def test_an_effect_whose_outcome_a_codec_hides_is_in_the_way(client: Clien
     """What cannot be read is not taken for harmless."""
     async with desk(client, tmp_path, plan(step("a", "look"), step("b", "look", "a"))) as here:
         task = await here.run()
-        run = hidden(await events(client, task.id))
+        run = await events(client, task.id)
+        for found in calls_in(run):  # as a console without the codec's key sees it
+            for payload in found.payloads if found.call.closed is CallEnd.COMPLETED else ():
+                payload.metadata["encoding"] = b"binary/encrypted"
         story = Story(await history(run, client.data_converter))
     step_a = next(call for call in story.history.calls if call.id == "a")
 
     assert [one.id for one in repeated_by_reset(story, step_a)] == ["a", "b"]
-
-
-def hidden(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
-    """The events as a console without the codec's key sees them."""
-    for found in calls_in(events):
-        for payload in found.payloads if found.call.closed is CallEnd.COMPLETED else ():
-            payload.metadata["encoding"] = b"binary/encrypted"
-    return events
 
 
 @pytest.mark.full
@@ -235,18 +222,3 @@ async def test_a_task_that_no_worker_has_taken_has_nothing_to_go_back_to(client:
     with pytest.raises(Problem, match="has no step 'a': it has not begun"):
         await reset(client, client.get_workflow_handle_for(AgentWorkflow.run, task.id), QUIET, to="a", why=None)
     await task.terminate()
-
-
-async def test_it_says_how_to_follow(client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As a sentence for people, as a document for programs."""
-    async with desk(client, tmp_path, plan(step("a", "look"))) as here:
-        task = await here.run()
-        await reset(client, task, Common(), to="a", why=None)
-        said = [line for line in capsys.readouterr().out.splitlines() if task.id in line and "kind=" not in line]
-        await outcome(task)
-        await here.reset(task, "a")
-        document = json.loads("".join(re.findall(r"(?ms)^\{.*?^\}", capsys.readouterr().out)))
-
-    assert said[0].startswith(f"{task.id} goes on from before a (event ")
-    assert said[1] == f"Follow: python starter.py show {task.id} --follow"
-    assert (document["task_id"], document["to"]) == (task.id, "a")

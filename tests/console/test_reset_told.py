@@ -21,7 +21,6 @@ from client.undo import over_all_runs
 from console.commands.reset import reset
 from replan import Key, Refused, Tool, tool
 from tests.console.desk import QUIET
-from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.props import Recording
 from workflows import ids
@@ -36,8 +35,6 @@ from workflows.plans.proposal import Step
 
 
 class Word(BaseModel):
-    """An argument and a result."""
-
     word: str = ""
 
 
@@ -84,7 +81,6 @@ class Told:
     """A worker whose planner keeps what it is told, and the keys of the letters that it sent."""
 
     def __init__(self, stage: Stage, planner: Recording, sent: list[str]) -> None:
-        """Use this stage."""
         self.stage, self.planner, self.sent = stage, planner, sent
 
     async def run(self, task: Task | str = "a task") -> Handle:
@@ -93,10 +89,24 @@ class Told:
         await outcome(started)
         return self.newest(started.id)
 
+    async def asked(self, times: int) -> None:
+        """Wait until the planner was asked so often."""
+        async with asyncio.timeout(30):
+            while len(self.planner.told) < times:
+                await asyncio.sleep(0.05)
+
     async def reset(self, task: Handle, to: str, fate: Fate | None = None) -> Any:
         """Reset a task and wait for its end."""
         assert await reset(self.stage.client, task, QUIET, to=to, why=None, fate=fate) == 0
         return await outcome(self.newest(task.id))
+
+    async def refuses(self, task: Handle, to: str, words: str = "", fate: Fate | None = None) -> str:
+        """The code with which a reset is refused, in these words; the task stays as it is."""
+        before = (await task.describe()).run_id
+        with pytest.raises(Problem, match=words) as refused:
+            await reset(self.stage.client, task, QUIET, to=to, why=None, fate=fate)
+        assert (await task.describe()).run_id == before
+        return refused.value.code
 
     def newest(self, id: str) -> Handle:
         """The newest run of a task."""
@@ -121,32 +131,39 @@ CHAIN = [step("a", "look"), step("b", "send", "a", word="hi"), step("c", "look",
 TWO: Proposals = [plan(step("a", "look")), plan(step("b", "send", word="hi")), DONE]
 
 
-async def test_an_effect_of_a_later_plan_is_in_the_way(client: Client, tmp_path: Path) -> None:
-    """It would be planned anew; the task stays as it is."""
+async def test_the_planner_is_told_what_stands(client: Client, tmp_path: Path) -> None:
+    """An effect of a later plan is in the way: it would be planned anew, and `--undo` promises that it is gone first.
+
+    With `--keep` the planner is told of the step with its result, of no plan of this run; a proposal that uses its id
+    again is sent back.
+    """
     async with told(client, tmp_path, *TWO) as desk:
         task = await desk.run()
-        before = (await task.describe()).run_id
-        with pytest.raises(Problem, match=r"^'b' \(send\) was applied after 'a' and stands: .* under another key"):
-            await reset(client, task, QUIET, to="a", why=None)
+        await desk.refuses(task, "a", r"^'b' \(send\) was applied after 'a' and stands: .* under another key")
+        no_undo = r"was not reset, since this cannot be undone: b \(send has no undo\)"
+        await desk.refuses(task, "a", no_undo, Fate.UNDO)
+        done = await desk.reset(task, "a", Fate.KEEP)
+    asked = desk.planner.told[3]
 
-    assert (await task.describe()).run_id == before
+    assert [(one.step.id, one.revision, one.status, one.result) for one in asked.earlier] == [
+        ("b", 0, StepStatus.COMPLETED, {"word": "hi"})
+    ]
+    assert (asked.turn, asked.planned, desk.sent) == (1, (), ["b"])
+    assert "belongs to an earlier step" in done.rejections[0].reasons[0]
 
 
 @pytest.mark.parametrize("to", ["b", pytest.param("c", marks=pytest.mark.full)])
-async def test_an_effect_that_is_called_at_once_with_its_key_is_not(client: Client, tmp_path: Path, to: str) -> None:
-    """Nothing can come before it that leads to another plan."""
-    async with told(client, tmp_path, plan(*CHAIN), DONE) as desk:
-        done = await desk.reset(await desk.run(), to)
+async def test_an_effect_of_the_same_plan_is_in_the_way_behind_a_read(client: Client, tmp_path: Path, to: str) -> None:
+    """What is read before it may be another thing this time: then it would be refused, and planned under another id.
 
-    assert (done.status, set(desk.sent)) == (TaskStatus.COMPLETED, {"b"})
-
-
-async def test_an_effect_of_the_same_plan_is_in_the_way_behind_a_read(client: Client, tmp_path: Path) -> None:
-    """What is read before it may be another thing this time: then it would be refused, and planned under another id."""
+    One that is called at once with its key is not: nothing can come before it that leads to another plan.
+    """
     async with told(client, tmp_path, plan(*CHAIN), DONE) as desk:
         task = await desk.run()
-        with pytest.raises(Problem, match=r"'b' \(send\) was applied after 'a'"):
-            await reset(client, task, QUIET, to="a", why=None)
+        await desk.refuses(task, "a", r"'b' \(send\) was applied after 'a'")
+        done = await desk.reset(task, to)
+
+    assert (done.status, set(desk.sent)) == (TaskStatus.COMPLETED, {"b"})
 
 
 @pytest.mark.full
@@ -156,42 +173,22 @@ async def test_a_plan_by_hand_that_cannot_change_may_be_run_again(client: Client
         fixed = Task(text="x", plan=tuple(CHAIN), plan_only=True, limits=Limits(replans=0))
         done = await desk.reset(await desk.run(fixed), "a")
         free = await desk.run(Task(text="x", plan=tuple(CHAIN)))
-        with pytest.raises(Problem) as undo:
-            await reset(client, free, QUIET, to="a", why=None, fate=Fate.UNDO)
-        with pytest.raises(Problem) as plain:
-            await reset(client, free, QUIET, to="a", why=None)
+        codes = [await desk.refuses(free, "a"), await desk.refuses(free, "a", fate=Fate.UNDO)]
 
-    assert (done.status, [plain.value.code, undo.value.code]) == (TaskStatus.COMPLETED, ["effect_stands", "by_hand"])
+    assert (done.status, codes) == (TaskStatus.COMPLETED, ["effect_stands", "by_hand"])
 
 
-@pytest.mark.parametrize(
-    ("to", "fate"), sampled({"undo": ("c", Fate.UNDO), "keep": (ids.of_request(2), Fate.KEEP)}, "keep")
-)
-async def test_a_later_plan_by_hand_can_be_told_nothing_either(
-    client: Client, tmp_path: Path, to: str, fate: Fate
-) -> None:
+async def test_a_later_plan_by_hand_can_be_told_nothing_either(client: Client, tmp_path: Path) -> None:
     """It would be run again as it was written."""
     written = plan(step("c", "look"), step("d", "send", "c", word="hi"))
     async with told(client, tmp_path, DONE, DONE, DONE) as desk:
         task = await desk.run(Task(text="x", plan=(step("a", "refuse"),), revisions=(written,)))
-        with pytest.raises(Problem) as kept:
-            await reset(client, task, QUIET, to=to, why=None, fate=fate)
+        codes = [
+            await desk.refuses(task, "c", fate=Fate.UNDO),
+            await desk.refuses(task, ids.of_request(2), fate=Fate.KEEP),
+        ]
 
-    assert (kept.value.code, desk.sent) == ("by_hand", ["d"])
-
-
-async def test_the_planner_is_told_what_stands(client: Client, tmp_path: Path) -> None:
-    """The step with its result, of no plan of this run; a proposal that uses its id again is sent back."""
-    async with told(client, tmp_path, *TWO) as desk:
-        task = await desk.run()
-        done = await desk.reset(task, "a", Fate.KEEP)
-    asked = desk.planner.told[3]
-
-    assert [(one.step.id, one.revision, one.status, one.result) for one in asked.earlier] == [
-        ("b", 0, StepStatus.COMPLETED, {"word": "hi"})
-    ]
-    assert (asked.turn, asked.planned, desk.sent) == (1, (), ["b"])
-    assert "belongs to an earlier step" in done.rejections[0].reasons[0]
+    assert (codes, desk.sent) == (["by_hand"] * 2, ["d"])
 
 
 IDEMPOTENT = [step("a", "look"), step("b", "put", "a", word="hi"), step("c", "look", "b")]
@@ -214,54 +211,30 @@ async def test_an_effect_of_unknown_outcome_is_told_as_that(client: Client, tmp_
     """It is in the way, too, and with `--keep` the planner hears that nobody knows."""
     async with told(client, tmp_path, plan(step("a", "look")), plan(step("b", "shout")), DONE, DONE) as desk:
         task = await desk.run()
-        with pytest.raises(Problem, match=r"'b' \(shout\) may have been applied after 'a'"):
-            await reset(client, task, QUIET, to="a", why=None)
+        await desk.refuses(task, "a", r"'b' \(shout\) may have been applied after 'a'")
         await desk.reset(task, "plan:1", Fate.KEEP)
 
     assert [(one.step.id, one.status) for one in desk.planner.told[2].earlier] == [("b", StepStatus.CANCELLED)]
 
 
-async def test_what_has_no_undo_is_named_and_nothing_is_reset(client: Client, tmp_path: Path) -> None:
-    """`--undo` promises that it is gone first."""
-    async with told(client, tmp_path, *TWO) as desk:
-        task = await desk.run()
-        before = (await task.describe()).run_id
-        with pytest.raises(Problem, match=r"was not reset, since this cannot be undone: b \(send has no undo\)"):
-            await reset(client, task, QUIET, to="a", why=None, fate=Fate.UNDO)
-
-    assert (await task.describe()).run_id == before
-
-
 @pytest.mark.full
 async def test_a_running_task_is_told_too(client: Client, tmp_path: Path) -> None:
-    """Its run is told and then set back, so that the new one knows from its first moment on."""
+    """Its run is told and then set back, so that the new one knows from its first moment on.
+
+    Not one that was closed from outside: going back to its last moment might call something; so it is refused.
+    """
     script = [plan(step("a", "look")), plan(step("b", "send")), plan(step("c", "stare"))]
     async with told(client, tmp_path, *script) as desk:
         task = desk.newest((await desk.stage.start()).id)
-        async with asyncio.timeout(30):
-            while len(desk.planner.told) < 3:
-                await asyncio.sleep(0.05)
+        await desk.asked(3)
         await reset(client, task, QUIET, to="plan:2", why=None, fate=Fate.KEEP)
-        async with asyncio.timeout(30):
-            while len(desk.planner.told) < 4:
-                await asyncio.sleep(0.05)
+        await desk.asked(4)
+        asked = desk.planner.told[3]
         await task.terminate()
+        closed = "was closed from outside, and nobody can tell it what stands"
+        await desk.refuses(task, "plan:1", closed, Fate.KEEP)
 
-    assert (desk.planner.told[3].turn, [one.step.id for one in desk.planner.told[3].earlier]) == (2, ["b"])
-
-
-@pytest.mark.full
-async def test_a_task_that_was_closed_from_outside_is_not_told(client: Client, tmp_path: Path) -> None:
-    """Going back to its last moment might call something; so it is refused."""
-    script = [plan(step("a", "look")), plan(step("b", "send")), plan(step("c", "stare"))]
-    async with told(client, tmp_path, *script) as desk:
-        task = desk.newest((await desk.stage.start()).id)
-        async with asyncio.timeout(30):
-            while len(desk.planner.told) < 3:
-                await asyncio.sleep(0.05)
-        await task.terminate()
-        with pytest.raises(Problem, match="was closed from outside, and nobody can tell it what stands"):
-            await reset(client, task, QUIET, to="a", why=None, fate=Fate.KEEP)
+    assert (asked.turn, [one.step.id for one in asked.earlier]) == (2, ["b"])
 
 
 async def test_effects_that_a_long_task_no_longer_keeps_are_in_its_history(client: Client, tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ async def task(desk: Processes, api: ModelApi, *script: Any, options: tuple[str,
 
 async def test_a_conversation_is_printed_turn_by_turn(desk: Processes, api: ModelApi) -> None:
     """What the model was told, said and called, and what came back: plain lines off a terminal, in their order."""
-    id = await task(desk, api, ACTS, ENDS, options=("--strategy", "react", "--result-schema", schema(desk)))
+    schema = desk.folder / "schema.json"
+    schema.write_text('{"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}')
+    id = await task(desk, api, ACTS, ENDS, options=("--strategy", "react", "--result-schema", str(schema)))
     said = (await done(desk, "transcript", id)).stdout.splitlines()
     told = [line for line in said if line.startswith("  ") and not line.startswith("   ")]
 
@@ -68,25 +70,6 @@ async def test_a_conversation_is_printed_turn_by_turn(desk: Processes, api: Mode
     assert [line[2] for line in told] == [">", "<", "→", "→", "←", "←", ">", "→"]
     assert "      find the answer" in said and "      Both now." in said and "      expression=6 * 7" in said
     assert told[-1] == "  → finish" and said[-1] == "      answer=42"
-
-
-def schema(desk: Processes) -> str:
-    """A file with the schema of the answer."""
-    file = desk.folder / "schema.json"
-    file.write_text('{"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}')
-    return str(file)
-
-
-async def test_a_conversation_is_one_document(desk: Processes, api: ModelApi) -> None:
-    """With the plan as the model wrote it, whole, and the keys that docs/console.md names."""
-    id = await task(desk, api, PLANS, finishes("441"))
-    document = json.loads((await done(desk, "transcript", id, "--json")).stdout)
-    [first, second] = document["turns"]
-
-    assert [set(document), set(first)] == [{"schema", *KEYS}, {*KEYS["turns"]}]
-    assert (document["task_id"], document["tasks"]) == (id, {document["run"]: id})
-    assert first["calls"][0]["args"] == {"steps": [step("sum", "calculate", expression="18% of 2450")]}
-    assert "441" in second["results"][0]["text"] and second["calls"][0]["name"] == "finish"
 
 
 @pytest.mark.full
@@ -99,11 +82,20 @@ async def test_a_proposal_that_was_rejected_did_not_fail(desk: Processes, api: M
 
 
 async def test_a_conversation_that_is_carried_on_begins_with_the_earlier_task(desk: Processes, api: ModelApi) -> None:
-    """`start --continue`: the turns of both, and which is whose; the model was told the earlier ones, too."""
+    """`start --continue`: the turns of both, and which is whose; the model was told the earlier ones, too.
+
+    As one document: with the plan as the model wrote it, whole, and the keys that docs/console.md names.
+    """
     earlier = await task(desk, api, PLANS, finishes("441"))
+    document = json.loads((await done(desk, "transcript", earlier, "--json")).stdout)
     later = await task(desk, api, finishes("still 441"), options=("--continue", earlier))
     said = (await done(desk, "transcript", later)).stdout.splitlines()
+    [first, second] = document["turns"]
 
+    assert [set(document), set(first)] == [{"schema", *KEYS}, {*KEYS["turns"]}]
+    assert (document["task_id"], document["tasks"]) == (earlier, {document["run"]: earlier})
+    assert first["calls"][0]["args"] == {"steps": [step("sum", "calculate", expression="18% of 2450")]}
+    assert "441" in second["results"][0]["text"] and second["calls"][0]["name"] == "finish"
     assert said[0].startswith(f"{later}  3 turns, ") and said[0].endswith(f"; it continues {earlier}")
     assert said.index(f"Continued by {later}") > said.index("      result=441")
     assert "18% of 2450" in json.dumps(api.bodies[-1])
