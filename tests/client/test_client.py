@@ -28,14 +28,10 @@ from workflows.plans.proposal import Answer, GiveUp, NewSteps
 
 
 class Amount(BaseModel):
-    """What is paid."""
-
     amount: int = 0
 
 
 class Receipt(BaseModel):
-    """That it was paid."""
-
     id: int
 
 
@@ -57,7 +53,6 @@ class ByText:
     name = "by_text"
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer | GiveUp:
-        """Do what the text names."""
         if situation.text == "give up":
             return GiveUp(reason="There is no way.")
         if situation.records:
@@ -67,7 +62,6 @@ class ByText:
 
 
 def paying(amount: int) -> NewSteps:
-    """A plan of one payment."""
     return plan(step("paid", "charge", amount=amount))
 
 
@@ -82,14 +76,12 @@ TOOLS: list[Tool[..., Any]] = [charge, shut, broken]
 
 @pytest.fixture(scope="module")
 async def stage(client: TemporalClient, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    """A worker."""
     async with staged(client, tmp_path_factory.mktemp("client"), TOOLS, ByText()) as running:
         yield running
 
 
 @pytest.fixture
 async def replan(server: DevServer, stage: Stage) -> Client:
-    """The client of a program."""
     return await Client.connect(server.address, queue=stage.queue)
 
 
@@ -144,7 +136,6 @@ ENDS: Iterable[tuple[str, type[TaskNotCompleted], Limits]] = (
 async def test_a_task_that_is_not_completed_is_a_typed_exception(
     replan: Client, text: str, kind: type[TaskNotCompleted], limits: Limits
 ) -> None:
-    """It carries the outcome, and says what happened."""
     with pytest.raises(kind) as raised:
         await replan.run(text, limits=limits)
 
@@ -260,7 +251,6 @@ async def test_the_codec_of_a_connection_is_kept(server: DevServer, client: Temp
 
 
 async def asked(events: AsyncIterator[TaskEvent]) -> PersonAsked:
-    """The first question."""
     async for event in events:
         if isinstance(event, PersonAsked):
             return event
@@ -268,7 +258,6 @@ async def asked(events: AsyncIterator[TaskEvent]) -> PersonAsked:
 
 
 async def test_tasks_are_listed_and_explained(replan: Client) -> None:
-    """What the console shows, as data."""
     done = await replan.run("pay 77")
     with pytest.raises(TaskEscalated):
         await replan.run("shut")

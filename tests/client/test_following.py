@@ -51,14 +51,12 @@ class Following:
         return [(cursor.partition(":")[2], type(event).__name__, words(event)) for cursor, event in self.told if cursor]
 
     async def until(self, kind: type[TaskEvent], text: str = "") -> None:
-        """Wait for such an event, of a step that stands so."""
         async with asyncio.timeout(PATIENCE):
             while not any(isinstance(event, kind) and text in words(event) for _, event in self.told):
                 assert not self.task.done(), self.task
                 await asyncio.sleep(0.02)
 
     async def to_the_end(self) -> list[tuple[str, str, str]]:
-        """All events that the journal told, when the task has ended."""
         async with asyncio.timeout(PATIENCE):
             await self.task
         return self.events

@@ -39,7 +39,6 @@ WAITING = text([("charge", ["needs_person"])])
 
 
 async def run_all(stage: Stage, texts: list[str]) -> None:
-    """Run a task for each text to its end."""
     limits = Limits(fruitless=None)
     await asyncio.gather(*(stage.run(Task(text=one, limits=limits, on_escalation="end")) for one in texts))
 
@@ -71,7 +70,6 @@ async def query(client: TemporalClient, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 async def report(client: TemporalClient, query: str) -> Report:
-    """The report on WORKLOAD."""
     return await Client(client).report(query=query, cached=False)
 
 
@@ -146,7 +144,6 @@ async def test_its_sums_are_those_of_the_histories(client: TemporalClient, query
 
 
 def without_time(report: Report) -> Report:
-    """A report without what differs each time."""
     return report.model_copy(update={"until": None, "since": None, "cached": 0})
 
 
@@ -193,7 +190,6 @@ async def test_a_limit_takes_the_newest_and_says_so(client: TemporalClient, quer
 
 
 async def test_a_query_that_the_server_rejects_is_a_problem(client: TemporalClient) -> None:
-    """One sentence, as in `list`."""
     with pytest.raises(Problem) as wrong:
         await Client(client).report(query="Nonsense = 1")
 
@@ -232,7 +228,6 @@ async def test_what_cannot_be_read_is_counted_and_named(client: TemporalClient, 
 
 
 async def test_an_empty_period_is_an_empty_report(client: TemporalClient) -> None:
-    """No task, no rows."""
     made = await Client(client).report(query=f"TaskQueue = '{uuid.uuid4()}'")
 
     assert (made.tasks, made.exits, made.tool_calls, made.timeline) == (0, (), None, ())

@@ -30,8 +30,6 @@ from workflows.people.requests import Choice, HumanAnswer, HumanRequest, Propose
 
 
 class Said(BaseModel):
-    """No arguments, and an answer."""
-
     word: str = "here"
 
 

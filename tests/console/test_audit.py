@@ -29,13 +29,11 @@ SILENT = timeout("START_TO_CLOSE")
 
 @pytest.fixture
 def commands(server: DevServer, tmp_path: Path) -> Processes:
-    """The console of the shared server."""
     return Processes(server.address, tmp_path)
 
 
 @activity.defn(name="charge")
 async def charge(account: str) -> None:
-    """Be rejected each time."""
     raise ApplicationError("the shop returned 409", type="ShopError")
 
 
@@ -98,7 +96,6 @@ MISTAKES = {
 
 @pytest.mark.parametrize("words", MISTAKES)
 def test_what_cannot_be_audited_ends_in_a_sentence(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """And exit code 2."""
     (tmp_path / "README.txt").write_text("No history.")
     (tmp_path / "broken.json").write_text('{"events": [{"eventId": "1')
     names = [str(tmp_path / word) if word.endswith((".json", ".txt")) else word for word in words]

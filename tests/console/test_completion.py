@@ -49,7 +49,6 @@ class Tab:
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Tab:
-    """A shell with completion."""
     return Tab(tmp_path_factory.mktemp("bin"), preloaded.python())
 
 

@@ -45,7 +45,6 @@ async def waiting(server: DevServer) -> AsyncIterator[Handle]:
 
 
 async def is_cancelled(task: Handle) -> bool:
-    """Whether the task was asked to stop."""
     history = [event async for event in task.fetch_history_events()]
     return any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in history)
 

@@ -1,8 +1,11 @@
-"""The command line: mistakes are one sentence or one JSON document, help is help, exit codes are kept."""
+"""The command line: mistakes and exit codes, help, who waits for a worker, and where output goes nowhere."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ import pytest
 from console.app import app
 from console.entry import main
 from runtime.dev_server import DevServer, free_port
-from tests.processes import ROOT, Processes
+from tests import preloaded
+from tests.gate import sampled
+from tests.processes import PATIENCE, ROOT, Processes
 
 Captured = pytest.CaptureFixture[str]
 
@@ -102,7 +107,6 @@ def test_a_server_that_is_not_there_is_a_sentence_and_6(nobody: Processes, words
 
 @pytest.fixture
 def commands(server: DevServer, tmp_path: Path) -> Processes:
-    """Commands for the shared server, which has no worker."""
     return Processes(server.address, tmp_path)
 
 
@@ -166,3 +170,128 @@ def test_the_command_line_of_the_package_explains_an_option_of_other_commands() 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("No such option: --store of serve, only of explain and effects and undo: ")
     assert done.stderr.count("\n") == 1
+
+
+ID = "it's waiting"
+WORDS = "no worker answers on queue else where: python worker.py --queue 'else where'  (still waiting)"
+SHOWN = """'it'"'"'s waiting'"""
+
+
+@pytest.fixture(scope="module")
+def waits(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Commands for the shared server, with a task on a queue that no worker serves."""
+    commands = Processes(server.address, tmp_path_factory.mktemp("waiting"))
+    commands.starter("--task", "wait", "--id", ID, "--queue", "else where", "--detach")
+    yield commands
+    commands.starter("cancel", ID)
+
+
+def left(commands: Processes, *words: str) -> tuple[str, str, str, int]:
+    """What a follower says first, and all that stdout and stderr have after Ctrl-C, with the exit code."""
+    out, errors = commands.folder / "out", commands.folder / "errors"
+    command = [preloaded.python(), str(preloaded.STARTER), *words, "--address", commands.address]
+    with out.open("w") as to, errors.open("w") as and_to:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=to, stderr=and_to)
+        until = time.monotonic() + PATIENCE
+        while "\n" not in out.read_text() + errors.read_text() and process.poll() is None:
+            assert time.monotonic() < until, f"{words} said nothing within {PATIENCE} s"
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(30)
+    first = (out.read_text() + errors.read_text()).split("\n", maxsplit=1)[0]
+    return first.strip(), out.read_text(), errors.read_text(), code
+
+
+FOLLOWED = {"show": ("show", ID, "--follow"), "a document": ("show", ID, "--follow", "--json")}
+CALLED = {
+    "call": ("call", "nap", "--queue", "else where"),
+    "its result": ("call", "nap", "--queue", "else where", "--json"),
+}
+LEFT = {name: (words, f"Follow: python starter.py show {SHOWN} --follow") for name, words in FOLLOWED.items()}
+LEFT |= {name: (words, "Follow: python starter.py show call-nap-") for name, words in CALLED.items()}
+
+
+@pytest.mark.parametrize(("words", "back"), sampled(LEFT, "show"))
+def test_who_follows_is_told_once_which_worker_is_missing(waits: Processes, words: tuple[str, ...], back: str) -> None:
+    """With the queue of the task, also without `--queue`; after Ctrl-C how to come back, since the task goes on.
+
+    With --json all of the words are on stderr.
+    """
+    said, out, errors, code = left(waits, *words)
+
+    assert (said, code, "\n" in out) == (WORDS, 130, words == FOLLOWED["show"])
+    assert "detached; still running." in errors and back in errors and "Traceback" not in errors
+    if words[0] == "call":
+        assert waits.starter("cancel", errors.split()[-1]).returncode == 0
+    else:
+        assert f"Stop: python starter.py cancel {SHOWN}\n" in " ".join(errors.split(" "))
+
+
+@pytest.mark.parametrize("words", [("show", ID), ("effects", ID)], ids=lambda words: str(words[0]))
+def test_a_look_names_the_queue_of_the_task(waits: Processes, words: tuple[str, ...]) -> None:
+    """Those that ask a worker once, and end with 6."""
+    done = waits.starter(*words)
+
+    assert done.returncode == 6
+    assert "start one with `python worker.py --queue 'else where'`." in done.stderr
+
+
+LOOKS = {
+    " ".join(words): [words]
+    for words in (
+        ("list",),
+        ("list", "--json"),
+        ("show", "no-such-task"),
+        ("show", "no-such-task", "-f", "--jsonl"),
+        ("--help",),
+        ("start", "--task", "x", "--detach", "--id", "unheard", "--queue", "nobody-there"),
+    )
+}
+MODULES = ["runtime", "typer", "console.app", "temporalio.service", "temporalio.client"]
+FULL = "The output cannot be written (No space left on device): make room, or send it elsewhere.\n"
+ENCRYPTED = "note: the tasks named (encrypted) can be read with `--keys` or `--codec`, as the workers have them\n"
+"""What `list` adds if another test has left an encrypted task on the shared server."""
+
+
+def redirected(commands: Processes, where: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command whose streams a shell has redirected."""
+    return commands.run(["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, str(ROOT / "starter.py"), *words])
+
+
+@pytest.mark.parametrize("words", sampled(LOOKS, "show no-such-task"))
+def test_a_closed_stdout_changes_no_exit_code(commands: Processes, words: tuple[str, ...]) -> None:
+    """`>&-`: nothing is printed, all else is as ever."""
+    done, usual = redirected(commands, ">&-", *words), commands.starter(*words)
+
+    assert (done.returncode, done.stdout, done.stderr) == (usual.returncode, "", usual.stderr)
+
+
+@pytest.mark.parametrize("words", sampled({name: LOOKS[name] for name in ("list", "list --json", "--help")}, "list"))
+def test_a_full_disk_is_a_sentence_and_1(commands: Processes, words: tuple[str, ...]) -> None:
+    """What was asked is not where it should be."""
+    done = redirected(commands, ">/dev/full", *words)
+
+    assert (done.returncode, done.stderr.removeprefix(ENCRYPTED)) == (1, FULL)
+
+
+def test_a_mistake_that_cannot_be_said_keeps_its_exit_code(commands: Processes) -> None:
+    """`2>/dev/full`: 2 for an unknown id, as ever."""
+    done = redirected(commands, "2>/dev/full", "show", "no-such-task")
+
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("module", sampled({module: [module] for module in MODULES}, "temporalio.client"))
+def test_ctrl_c_while_it_is_loaded_is_quiet(commands: Processes, module: str) -> None:
+    """Right after this module was imported: exit code 130, no traceback and no warning."""
+    command = [sys.executable, "-X", "importtime", str(ROOT / "starter.py"), "list", "--address", commands.address]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip() == module:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = [line for line in process.stderr if not line.startswith("import time:")]
+        code = process.wait(60)
+
+    assert (code, rest) == (130, [])

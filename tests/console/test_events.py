@@ -45,7 +45,6 @@ LATER = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def task() -> Progress:
-    """A task that begins."""
     return Progress(task=Task(text="x"), task_id="a-run", started_at=LATER)
 
 
@@ -68,10 +67,7 @@ def page(*entries: JournalEntry, first: int = 1, **more: Any) -> JournalPage:
 
 
 class Told:
-    """A view of events and what it wrote."""
-
     def __init__(self) -> None:
-        """Nothing yet."""
         self.out = io.StringIO()
         self.view = EventsView(Common(), "a-run", "http://x", self.out)
         self._state = task()
@@ -83,13 +79,11 @@ class Told:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What was written, line by line."""
         return [json.loads(line) for line in self.out.getvalue().splitlines()]
 
 
 @pytest.fixture
 def told() -> Told:
-    """A view that was told nothing."""
     return Told()
 
 
@@ -100,7 +94,6 @@ def running(status: StepStatus = StepStatus.RUNNING, **more: Any) -> Outcome:
 
 
 def planned(*ids: str, number: int = 1, status: StepStatus = StepStatus.PENDING) -> journal.PlanInForce:
-    """A plan of these steps."""
     records = tuple(recorded(id, number, status) for id in ids)
     return journal.PlanInForce(revision=Revision(number=number), records=records)
 
@@ -123,7 +116,6 @@ def settled(taken: int = 1) -> steps.Settled:
 
 
 def ended(status: StepStatus = StepStatus.COMPLETED, id: str = "book") -> steps.StepEnded:
-    """A step ended so."""
     return steps.StepEnded(step=id, status=status)
 
 

@@ -29,12 +29,10 @@ from workflows.plans.proposal import GiveUp
 
 
 async def told(client: Client, handle: Handle) -> Explanation:
-    """What is said of a task now."""
     return explanation.explain_task(await fetch.fetch_history(client, handle, journal=True))
 
 
 def said(explained: Explanation) -> list[str]:
-    """The same in whole lines."""
     return page.page_lines(explained, None)
 
 

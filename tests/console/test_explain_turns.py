@@ -1,13 +1,15 @@
-"""A task that a model does turn by turn, explained: a turn a sentence, many in one, each with its events."""
+"""Explained: a task that a model does turn by turn, a turn a sentence with its events, and what a new plan changed."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from client.explain import explanation, page
 from client.explain.explanation import Explanation
+from client.explain.page import difference_lines
 from client.history.records import AttemptFailure, Call, CallEnd, Event, History, RunEnd
+from client.history.story import Diff, Plan, PlannerTurn, ProposalVerdict, Story, diff
 from tests.console import made, outcomes
 from tests.harness import plan, step
 from workflows.account.records import Rejection, Revision
@@ -15,7 +17,7 @@ from workflows.account.task import Task
 from workflows.faults.fault import Code, Fault
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Catalogue
-from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed, Step
 
 LAST = Event(1, 9999)
 NO_KEY = PassedOver(planner="anthropic:a", code="unauthorized", reason="The key is wrong")
@@ -182,3 +184,75 @@ def test_one_step_is_planned_by_its_turn() -> None:
     shown = "\n".join(row[1].text for row in page.step_rows((told(*move(1), *move(2))).step("t2.c0")))
 
     assert "Turn 2: planned: t2.c0 (read at=2)" in shown
+
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+
+
+def planned(number: int, steps: list[Step]) -> Plan:
+    """A plan that was asked for at the tenth event for each number."""
+    call = Call(f"plan:{number}", "replan", NOON, Event(1, number * 10), ended=Event(1, number * 10 + 1))
+    return Plan(number, PlannerTurn(call, ProposalVerdict.ACCEPTED), tuple(steps))
+
+
+def changed(before: list[Step], after: list[Step], *done: str) -> Diff:
+    """How a second plan differs from the first, of which some steps are done."""
+    finished = [Call(id, "k", NOON, Event(1, 15), ended=Event(1, 16), closed=CallEnd.COMPLETED) for id in done]
+    story = Story(History("the-task", calls=finished))
+    return diff(story, planned(1, before), planned(2, after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "lines"),
+    [
+        pytest.param(
+            [step("book", "book_slot", at="14:00")],
+            [step("book-2", "book_slot", at="14:30")],
+            ["changed: book -> book-2 (at: 14:00 -> 14:30)"],
+            id="an argument",
+        ),
+        pytest.param(
+            [step("a", "get", url="x")],
+            [step("a-2", "read", url="x")],
+            ["changed: a -> a-2 (kind: get -> read)"],
+            id="the kind",
+        ),
+        pytest.param(
+            [step("a", "get", url="x")],
+            [step("other", "get", url="y")],
+            ["changed: a -> other (url: x -> y)"],
+            id="the same kind under another id",
+        ),
+        pytest.param(
+            [step("a", "get", page={"size": 1, "sort": ["x"]})],
+            [step("a", "get", page={"size": 2, "sort": ["x"]}, more=None)],
+            ["changed: a (page.size: 1 -> 2, more: (none) -> null)"],
+            id="inside an object, and a new one",
+        ),
+        pytest.param(
+            [step("a", "get"), step("c", "say", word={"$from": "a", "path": "said"})],
+            [step("b", "say"), step("c", "say", word={"$from": "b"})],
+            ["changed: c (word: <a.said> -> <b>, needs: a -> b)", "added: b (say)", "dropped: a"],
+            id="a reference",
+        ),
+        pytest.param(
+            [step("a", "get", n=1), step("b", "get", n=2)],
+            [step("x", "get", n=2), step("y", "get", n=1)],
+            ["changed: b -> x and a -> y"],
+            id="the most alike",
+        ),
+        pytest.param([step("a", "get")], [step("a", "get")], ["planned as before: a"], id="nothing"),
+        pytest.param([step("a", "get")], [step("b", "put")], ["added: b (put)", "dropped: a"], id="everything"),
+        pytest.param(
+            [step("done", "get"), step("a", "put")],
+            [step("a-2", "put", n=1)],
+            ["changed: a -> a-2 (n: (none) -> 1)", "kept, since finished: done"],
+            id="a finished step",
+        ),
+    ],
+)
+def test_two_plans_are_compared(before: list[Step], after: list[Step], lines: list[str]) -> None:
+    """What changed with its arguments, what came, what went, what stayed."""
+    done = [one.id for one in before if one.id == "done"]
+
+    assert difference_lines(changed(before, after, *done)) == lines

@@ -107,11 +107,8 @@ async def test_a_terminated_task_is_told_by_the_server(client: Client) -> None:
 
 @workflow.defn(name="Foreign")
 class Foreign:
-    """Somebody else's workflow in the same namespace."""
-
     @workflow.run
     async def run(self) -> str:
-        """Return something else than an Outcome."""
         return "done"
 
 

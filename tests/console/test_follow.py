@@ -37,7 +37,6 @@ class Gate:
     """A tool that returns when the test lets it, after as many failures as the test wants."""
 
     def __init__(self, failures: int = 0) -> None:
-        """CallEnd."""
         self.open = asyncio.Event()
         self.failures = failures
 
@@ -57,33 +56,25 @@ class Gate:
 
 
 class Heard(View):
-    """Keeps what a follower tells."""
-
     def __init__(self) -> None:
-        """Nothing yet."""
         self.snapshots = list[Snapshot]()
         self.said = list[tuple[str, Silent]]()
         self.outcome: Outcome | None = None
 
     def see(self, snapshot: Snapshot) -> None:
-        """Keep it."""
         self.snapshots.append(snapshot)
 
     def silence(self, who: Silent) -> None:
-        """Keep it."""
         self.said.append(("silent", who))
 
     def answers(self, who: Silent) -> None:
-        """Keep it."""
         self.said.append(("answers", who))
 
     def end(self, outcome: Outcome) -> None:
-        """Keep it."""
         self.outcome = outcome
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Wait until it holds."""
     async with asyncio.timeout(PATIENCE):
         while not holds():
             await asyncio.sleep(0.02)
@@ -94,13 +85,11 @@ PROPOSALS: Proposals = [plan(step("a", "wait")), DONE]
 
 @pytest.fixture
 def heard() -> Heard:
-    """A view that was told nothing."""
     return Heard()
 
 
 @pytest.fixture
 def gate() -> Gate:
-    """A closed gate."""
     return Gate()
 
 

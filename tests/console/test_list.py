@@ -68,7 +68,6 @@ class Shop:
     """Tasks of one queue, one of each ending, and what `list` says of them."""
 
     def __init__(self, client: Client, queue: str, captured: Captured) -> None:
-        """List the tasks of `queue`."""
         self.client, self.queue, self._captured = client, queue, captured
 
     async def documents(self, status: str | None = None, *, query: str | None = None, limit: int = 20) -> Any:
@@ -121,7 +120,6 @@ async def queue(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Asy
 
 @pytest.fixture
 async def shop(client: Client, queue: str, capsys: Captured) -> Shop:
-    """The shop with these tasks."""
     shop = Shop(client, queue, capsys)
     await shop.settled(7, 6)
     return shop
@@ -145,12 +143,9 @@ async def test_every_ending_has_its_word(shop: Shop) -> None:
 
 
 class Revoked:
-    """A planner that nobody lets plan."""
-
     name = "revoked"
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> GiveUp:
-        """Fail for good."""
         raise NeedsPerson("The key was revoked.", code="unauthorized")
 
 

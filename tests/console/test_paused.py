@@ -53,7 +53,6 @@ class Service:
     """Set by a test to let the calls that hang go on."""
 
     async def call(self, kind: str, word: str) -> Word:
-        """One call."""
         self.calls[kind] += 1
         if self.busy:
             self.busy -= 1
@@ -85,7 +84,6 @@ class Operator:
     """Somebody with both command lines, and one task."""
 
     def __init__(self, client: Client, service: Service, commands: Processes, handle: Handle, cli: Path) -> None:
-        """Look after the task of `handle`."""
         self.service, self.handle, self._client = service, handle, client
         self._commands, self._cli = commands, str(cli)
 
@@ -102,7 +100,6 @@ class Operator:
         await self._client.workflow_service.pause_activity(asked)
 
     async def resume(self, line: str) -> str:
-        """Run the command line that Replan shows."""
         command = ["sh", "-c", line.replace("temporal", self._cli, 1)]
         return await self._checked(lambda: self._commands.run(command))
 
@@ -120,7 +117,6 @@ class Operator:
         return done.stdout
 
     async def called(self, times: int = 1) -> None:
-        """Wait for so many calls."""
         async with asyncio.timeout(PATIENCE):
             while self.service.calls.total() < times:
                 await asyncio.sleep(0.02)
@@ -132,7 +128,6 @@ class Operator:
                 await asyncio.sleep(0.05)
 
     async def ended(self) -> Outcome:
-        """The Outcome of the task."""
         async with asyncio.timeout(PATIENCE):
             return await outcome(self.handle)
 
@@ -174,7 +169,6 @@ async def operator(
 
 @pytest.fixture
 def place(client: Client, server: DevServer, tmp_path: Path) -> tuple[Client, DevServer, Path]:
-    """Where a task runs."""
     return client, server, tmp_path
 
 
@@ -378,12 +372,10 @@ class Thinker(ScriptedPlanner):
     """A planner that thinks for long at its first request."""
 
     def __init__(self, service: Service) -> None:
-        """Ask `service`, which may hang."""
         super().__init__([plan(step("a", "charge")), DONE])
         self._service = service
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal:
-        """Propose what the script says."""
         await self._service.call("plan", "")
         return await super().propose(situation, kinds)
 

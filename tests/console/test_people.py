@@ -1,4 +1,4 @@
-"""A person answers and approves in a second terminal: how a waiting task is shown, and what is told of it later."""
+"""A person answers and approves in a second terminal: how a waiting task is shown, and what is told and kept of it."""
 
 import asyncio
 import json
@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
 
+from client.explain import explanation, page
+from client.history.story import Story
+from client.redaction import Redaction, Values
 from client.text import printable
 from client.wording import change_text
 from console.commands.reset import reset
@@ -19,17 +23,21 @@ from console.render import requests
 from runtime.dev_server import DevServer
 from tests.activities.situations import NOW
 from tests.console.desk import QUIET, Desk, desk
+from tests.console.histories import history
+from tests.console.replaying import replay
 from tests.console.terminal import Terminal, starter
 from tests.gate import sampled
 from tests.harness import outcome, plan, step
 from tests.processes import ROOT, Processes
 from tests.workflows.history import Handle, until
+from workflows.account.records import StepRecord
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
 from workflows.limits.budget import Limits
 from workflows.people.card import Asker
-from workflows.people.requests import Change, Choice, HumanRequest, ProposedCall, RequestKind
-from workflows.plans.proposal import Question
+from workflows.people.requests import Change, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Question, Step
 
 SIGN = plan(step("first", "look", word="a"), step("signed", "sign", "first", word="b"))
 
@@ -60,8 +68,6 @@ async def test_a_task_waits_where_it_is_told_to(
 
 
 class Console:
-    """The commands of a person."""
-
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
 
@@ -76,7 +82,6 @@ class Console:
 
 @pytest.fixture
 def console(server: DevServer, tmp_path: Path) -> Console:
-    """Commands for the shared server."""
     return Console(Processes(server.address, tmp_path))
 
 
@@ -150,7 +155,6 @@ WRONG = {
 
 @pytest.mark.parametrize(("words", "says"), sampled(WRONG, "no JSON", "no end"))
 async def test_a_mistake_is_found_before_a_server_is_asked(console: Console, words: str, says: str) -> None:
-    """Bad usage, with exit code 2."""
     wrong = await console(*words.split(), "--address", "127.0.0.1:1")
 
     assert wrong.returncode == 2
@@ -267,7 +271,6 @@ async def writing(client: Client, tmp_path: Path) -> AsyncIterator[tuple[Desk, H
 
 
 async def asking(writer: Desk) -> Handle:
-    """A task that waits for an approval."""
     handle = await writer.begin(Task(text="a task", on_escalation="wait", approve="effects"))
     await until(handle, lambda now: bool(now.requests))
     return handle
@@ -376,7 +379,6 @@ async def test_a_reset_asks_again(client: Client, tmp_path: Path) -> None:
 
 
 async def approve(handle: Handle) -> None:
-    """Approve the call that a task asks about now."""
     (request,) = (await handle.query(AgentWorkflow.progress)).open_requests
     assert request.call is not None
     await handle.execute_update("approve", {"call": request.call.code})
@@ -396,3 +398,108 @@ def test_no_two_calls_to_approve_look_alike() -> None:
 
     assert len(set(lines)) == len(set(edits)) == len(alike)
     assert [line for line in [*lines, *edits] if printable(line) != line] == []
+
+
+SIGNED = plan(step("signed", "sign", word="dunlin"))
+QUESTION = Question(text="kestrel?", options=("wren", "lark"))
+TAKEN = plan(step("written", "write", word="taken"))
+
+
+async def answered(handle: Handle, number: int, choice: str, **given: Any) -> None:
+    """Answer the request with this number as soon as it is open."""
+    await until(handle, lambda now: len(now.requests) >= number)
+    await handle.execute_update(choice, {**given, "request": f"r{number}"}, result_type=str)
+
+
+@pytest.fixture(scope="module")
+async def much(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[list[HistoryEvent]]:
+    """A task that asked four times: a question, a fault whose first result is refused, and a budget."""
+    async with desk(client, tmp_path_factory.mktemp("much"), QUESTION, SIGNED, TAKEN) as busy:
+        handle = await busy.begin(Task(text="magpie", on_escalation="wait", limits=Limits(replans=0)))
+        await answered(handle, 1, "reply", text="wren", by="ann")
+        with pytest.raises(WorkflowUpdateFailedError):
+            await answered(handle, 2, "provide", result={"word": 7}, by="bob")
+        await answered(handle, 3, "retry", by="cleo")
+        await answered(handle, 4, "extend", replans=1)
+        await handle.result()
+        yield list((await handle.fetch_history()).events)
+
+
+async def told(events: list[HistoryEvent]) -> str:
+    return "\n".join(page.page_lines(explanation.explain_task(await history(events)), None))
+
+
+async def test_who_answered_what_and_after_how_long(much: list[HistoryEvent]) -> None:
+    """With the events that prove it, whether the task has ended or not; what was asked twice is one item."""
+    whole, running = await told(much), await told(much[:-1])
+    items = explanation.explain_task(await history(much)).items
+
+    assert [item.decision for item in items] == ["ask"] * 2 + ["replan", "ask"]
+    for said in (
+        "The planner asked: kestrel?",
+        "A person was asked (r1), and ann answered reply after ",
+        ': "wren".',
+        "A person was asked (r2), and bob answered provide after ",
+        "A person was asked (r3), and cleo answered retry after ",
+        "The same call was made again, and succeeded.",
+        "A person was asked for more of a budget (replans).",
+        "A person was asked (r4), and somebody answered extend after ",
+        ": 1 replans more.",
+    ):
+        assert said in whole and said in running, said
+    assert "The result was not accepted: " in whole
+
+
+async def test_a_task_that_waits_says_for_what(much: list[HistoryEvent]) -> None:
+    """Cut where the first request was opened; the command that answers is named."""
+    opened = next(event for event in much if event.HasField("timer_started_event_attributes"))
+    said = await told([event for event in much if event.event_id <= opened.event_id])
+
+    assert "A person was asked (r1), and has not answered yet." in said
+    assert "Now  The task waits for a person (r1: question) since " in said
+    assert ": `python starter.py answer the-task` shows the answers." in said
+
+
+async def test_an_extension_that_nobody_asked_for_is_told(client: Client, tmp_path: Path) -> None:
+    """It is an event of the task, and answers no request."""
+    async with desk(client, tmp_path, SIGNED) as busy:
+        handle = await busy.begin(Task(text="a task", on_escalation="wait"))
+        await until(handle, lambda now: bool(now.requests))
+        await handle.execute_update("extend", {"replans": 2, "by": "ann"}, result_type=str)
+        await answered(handle, 1, "abort", reason="enough", by="bob")
+        await outcome(handle)
+        said = await told(list((await handle.fetch_history()).events))
+
+    assert "ann extended the budget: 2 replans more." in said
+    assert ", and bob answered abort after " in said and ': "enough".' in said
+
+
+async def test_redacted_it_replays_without_words_and_names(much: list[HistoryEvent], tmp_path: Path) -> None:
+    """What decides stays: the requests and the answers."""
+    events = Redaction().events(much)
+    file = tmp_path / "redacted.json"
+    file.write_text(json.dumps(WorkflowHistory("x", events).to_json_dict()))
+    said = "".join(str(event) for event in events)
+    story = Story(await history(events))
+
+    assert replay(file).returncode == 0, replay(file).stdout
+    assert [word for word in ("kestrel", "wren", "lark", "ann", "bob", "cleo", "dunlin") if f'"{word}' in said] == []
+    assert [one.choice.value for one in story.history.answers] == ["reply", "provide", "retry", "extend"]
+    assert story.history.outcome is not None
+    assert [one.id for one in story.history.outcome.requests] == ["r1", "r2", "r3", "r4"]
+
+
+def test_redacted_an_edit_has_none_of_its_values() -> None:
+    """Neither numbers nor texts, as it is answered and as the step keeps it; the names are those of its arguments."""
+    edit: dict[str, Any] = {"amount": 450, "note": "kestrel", "to": {"city": "wren", "zip": 1234}}
+    changed = {name: Change(was=8_765, now=value) for name, value in edit.items()}
+    answer = HumanAnswer(choice=Choice.EDIT, at=NOW, edited=changed)
+    record = StepRecord(step=Step(id="a", kind="k"), revision=1, effect=Effect.KEYED, kind="k", edited=edit)
+    values = Values()
+    told = [
+        values.of(answer.model_dump(mode="json"), (HumanAnswer,)),
+        values.of(record.model_dump(mode="json"), (StepRecord,)),
+    ]
+
+    assert [word for word in ("450", "8765", "1234", "kestrel", "wren") if word in json.dumps(told)] == []
+    assert HumanAnswer.model_validate(told[0]).edited.keys() == StepRecord.model_validate(told[1]).edited.keys()

@@ -285,7 +285,6 @@ async def test_a_question_takes_an_option_or_words(
 
 
 async def test_a_budget_is_extended(asking: Asking, follow: Follow) -> None:
-    """By an amount, which has to be a number."""
     async with asking(plan(step("written", "write", word="taken")), replans=0) as (_, handle):
         with follow(handle) as terminal:
             await prompts(terminal, "? r1 budget: ", "Type extend or abort, then Enter.")

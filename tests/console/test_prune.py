@@ -55,7 +55,6 @@ class Place:
     transcript: Transcript
 
     async def prune(self) -> None:
-        """Have all deleted that may be."""
         assert await prune(self.client, Common(queue=self.queue, json=True), days=0) == 0
 
     async def converse(self, task: str) -> RecordedTurn:
@@ -83,7 +82,6 @@ class Place:
 
 @pytest.fixture
 async def place(client: Client, store_url: str) -> AsyncIterator[Place]:
-    """A worker of the namespace `default`, and its store."""
     engine = await open_store(store_url)
     async with pruning(client, engine) as here:
         yield here
@@ -92,7 +90,6 @@ async def place(client: Client, store_url: str) -> AsyncIterator[Place]:
 
 @asynccontextmanager
 async def pruning(client: Client, engine: AsyncEngine) -> AsyncIterator[Place]:
-    """A worker that answers questions alone."""
     namespace, queue = await namespace_id(client), new("prunes")
     vault, transcript = Vault(engine, namespace), Transcript(engine, namespace)
     inspecting = Inspector({}, "offline", Host(engine, {}, {}, "1.2.3"), vault, [], transcript=transcript)
@@ -107,13 +104,11 @@ def new(name: str) -> str:
 
 
 async def begun(client: Client, id: str, **more: Any) -> str:
-    """A task that is open."""
     await client.start_workflow(AgentWorkflow.run, Task(text="x"), id=id, task_queue=NOBODY, **more)
     return id
 
 
 async def closed(client: Client, id: str) -> str:
-    """A task that is closed."""
     await client.get_workflow_handle(await begun(client, id)).terminate()
     return id
 

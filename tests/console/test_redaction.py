@@ -44,20 +44,16 @@ class Empty(BaseModel):
 
 
 class Rooms(BaseModel):
-    """Guests by name, by floor."""
-
     rooms: dict[str, dict[str, int]]
 
 
 def redacted(file: Path) -> dict[str, Any]:
-    """A saved history, redacted."""
     saved = WorkflowHistory.from_json(file.stem, file.read_text())
     return WorkflowHistory(file.stem, Redaction().events(saved.events)).to_json_dict()
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """Every saved history, redacted."""
     for file in HISTORIES:
         (tmp_path / file.name).write_text(json.dumps(redacted(file)))
     return sorted(tmp_path.glob("*.json"))

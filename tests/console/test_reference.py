@@ -85,7 +85,6 @@ class Said(NamedTuple):
 
 
 def returned(function: Callable[..., str]) -> list[str]:
-    """The words that a function may return."""
     return list(get_args(get_type_hints(function)["return"]))
 
 
@@ -368,7 +367,6 @@ def test_every_command_is_in_its_group() -> None:
 
 
 def taken(name: str, kind: str) -> list[Any]:
-    """The arguments or options of a command."""
     return [one for one in COMMANDS[name].params if one.param_type_name == kind]
 
 
@@ -457,7 +455,6 @@ DOCUMENT = tables(CONSOLE["The JSON document"])
 
 @pytest.mark.parametrize(("place", "keys"), parts().items())
 def test_every_key_of_the_document_is_explained(place: str, keys: dict[str, Any]) -> None:
-    """In the order of the document."""
     assert [row[0] for row in DOCUMENT[place]] == list(keys)
 
 

@@ -30,7 +30,6 @@ EVIL = '<script>alert("1")</script>\x1b[31m'
 
 @pytest.fixture(scope="module")
 async def rows() -> list[TaskRow]:
-    """A row for each saved history."""
     return [row_of((await explained(name)).story.history) for name in NAMES]
 
 
@@ -87,7 +86,6 @@ class Tags(HTMLParser):
 
 @pytest.fixture(scope="module")
 def page(report: Report) -> str:
-    """The page of the report."""
     return report_page.page(report)
 
 

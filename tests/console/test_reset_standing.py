@@ -27,7 +27,6 @@ class Bookings(Processes):
     """A worker on the demo world, and the task that books a slot which is taken."""
 
     def __init__(self, address: str, folder: Path) -> None:
-        """Serve a queue of its own."""
         super().__init__(address, folder)
         self.queue = f"rosa-{uuid.uuid4().hex[:8]}"
 
@@ -38,11 +37,9 @@ class Bookings(Processes):
         return id
 
     def asked(self, *words: str) -> Any:
-        """What a command says to programs."""
         return document(self.starter(*words, "--json"))
 
     def ended(self, id: str) -> Any:
-        """The outcome of the newest run."""
         return self.asked("show", id, "--follow")
 
     def effects(self, id: str) -> dict[str, str]:
@@ -53,7 +50,6 @@ class Bookings(Processes):
 
 @pytest.fixture(scope="module")
 def desk(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bookings]:
-    """Commands and a worker."""
     desk = Bookings(server.address, tmp_path_factory.mktemp("rosa"))
     with desk.worker("--dev", "--planner", "offline", "--queue", desk.queue):
         yield desk

@@ -1,18 +1,23 @@
-"""The lines that people read: what happened, in 80 columns, whatever the world put into it."""
+"""The lines that people read: what happened, in 80 columns, whatever the world put into it; and commands to copy."""
 
+import shlex
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
+from temporalio.api.workflow.v1 import PendingActivityInfo
+from temporalio.converter import DataConverter
 
-from client import tree
+from client import snapshot, tree
 from client.explain import prose
 from client.lines import wrap
+from client.problem import Problem
 from client.snapshot import Attempt, Snapshot
 from client.tree import LiveState
 from console.options import Common
 from console.render.closing import closing_lines
+from console.render.command import starter
 from console.render.views import LinesView
 from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step
 from workflows.account.outcome import Outcome
@@ -331,3 +336,55 @@ def test_a_huge_result_is_cut_and_says_where_the_whole_is() -> None:
 
     assert sum(map(len, lines)) < 5000
     assert lines[-1] == "... cut here; all 100,000 characters: python starter.py show book-a-slot-7f3a --json"
+
+
+@pytest.mark.parametrize("id", ["a b", "x; rm -rf ~", "it's", "$HOME", "tä"])
+def test_a_shown_command_means_its_id(id: str) -> None:
+    """A shell reads it back as one word."""
+    assert shlex.split(starter("show", id, "--follow")) == ["python", "starter.py", "show", id, "--follow"]
+
+
+def test_a_usual_id_is_shown_as_it_is() -> None:
+    """No quotes where none are needed, and nothing that draws."""
+    assert starter("show", "book-a-slot") == "python starter.py show book-a-slot"
+    assert "\x1b" not in starter("show", "\x1b[31m")
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy", "sentence"),
+    [
+        ("It is not there", "look", "It is not there: look."),
+        ("It is not there.", "look", "It is not there: look."),
+        ("It is not there", "did you mean this?", "It is not there: did you mean this?"),
+        ("It is not there", "look.", "It is not there: look."),
+    ],
+)
+def test_a_problem_ends_once(reason: str, remedy: str, sentence: str) -> None:
+    assert str(Problem("x", reason, remedy)) == sentence
+
+
+def pending(kind: str, attempt: int = 1, *, waits: bool = False) -> PendingActivityInfo:
+    """An activity that goes on; before its second attempt the first had run out of its time."""
+    info = PendingActivityInfo(activity_id="plan:1", attempt=attempt, maximum_attempts=4)
+    info.activity_type.name = kind
+    if attempt > 1:
+        info.last_failure.timeout_failure_info.timeout_type = 1  # type: ignore[assignment]
+    if waits:
+        info.next_attempt_schedule_time.FromSeconds(1)
+    return info
+
+
+@pytest.mark.parametrize(
+    ("strategy", "activity", "said"),
+    [
+        ("plan", pending("plan"), "asking the planner"),
+        ("plan", pending("replan"), "asking the planner for a new plan"),
+        ("react", pending("replan"), "asking the model"),
+        ("react", pending("compact"), "summarising the older turns of the conversation"),
+        ("react", pending("plan", 2), "asking the model: attempt 2 of 4, after timeout"),
+        ("plan", pending("plan", 3, waits=True), "asking the planner: waiting for attempt 3 of 4, after timeout"),
+    ],
+)
+async def test_a_request_says_what_is_waited_for(strategy: str, activity: PendingActivityInfo, said: str) -> None:
+    """Whoever looks at a task that stands still sees that somebody is asked again, and what went wrong before."""
+    assert await snapshot.asking(DataConverter.default, outcome(strategy=strategy), activity) == said

@@ -262,7 +262,6 @@ async def test_a_person_who_cancels_is_shown_what_would_be_called(served: Rollba
 
 
 def effects(desk: Rollbacks, task: str) -> list[dict[str, Any]]:
-    """What the command says, for programs."""
     told: list[dict[str, Any]] = document(desk.starter("effects", task, "--json"))["effects"]
     return told
 
@@ -371,7 +370,6 @@ def test_a_store_from_an_older_backup_is_said(server: DevServer, tmp_path: Path)
 
 
 def checks(desk: Rollbacks) -> dict[str, dict[str, Any]]:
-    """The checks of `doctor`, by name."""
     done = desk.starter("doctor", "--queue", desk.queue, "--json")
     return {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 

@@ -85,19 +85,16 @@ class Deploys:
     """One queue, and the workers that one deploy after the other brings."""
 
     def __init__(self, client: Client, folder: Path) -> None:
-        """Serve a queue of its own."""
         self.client, self.queue = client, f"queue-{secrets.token_hex(6)}"
         self._folder, self._tools = folder, tools()
 
     def worker(
         self, workflow: type = AgentWorkflow, *, client: Client | None = None, kind: str = "look_up"
     ) -> AbstractAsyncContextManager[Any]:
-        """A worker with this code."""
         script: Proposals = [plan(step("first", "look_up"), step("second", kind, "first")), DONE]
         return staged(client or self.client, self._folder, self._tools, script, queue=self.queue, workflow=workflow)
 
     async def begin(self, id: str | None = None) -> Handle:
-        """Start a task."""
         id = id or f"task-{secrets.token_hex(4)}"
         await self.client.start_workflow(
             AgentWorkflow.run, Task(text="a task"), id=id, task_queue=self.queue, task_timeout=QUICK
@@ -116,7 +113,6 @@ class Deploys:
 
 @pytest.fixture
 def deploys(client: Client, tmp_path: Path) -> Deploys:
-    """A queue without a worker."""
     return Deploys(client, tmp_path)
 
 
@@ -131,7 +127,6 @@ async def broken(deploys: Deploys) -> AsyncIterator[Handle]:
 
 
 def printed(captured: Captured) -> Any:
-    """The document that a command printed last."""
     out = captured.readouterr().out
     return json.loads(out[out.index('{\n  "schema"') :])
 
@@ -320,11 +315,9 @@ class Away(PayloadCodec):
     """Reads nothing, as a worker does whose store is away; it says so as the vault does."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Leave all as it is."""
         return list(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Fail in the form of a fault."""
         fault = Fault.of(Code.STORE_UNAVAILABLE, "The store does not answer.")
         raise ApplicationError(fault.reason, fault, type=fault.quadrant.value)
 
@@ -347,7 +340,6 @@ async def test_a_payload_that_cannot_be_read_is_waited_for(deploys: Deploys, cli
 
 @pytest.fixture
 def commands(server: DevServer, tmp_path: Path) -> Processes:
-    """Commands for the shared server."""
     return Processes(server.address, tmp_path)
 
 
@@ -406,7 +398,6 @@ async def test_doctor_counts_such_tasks(deploys: Deploys, broken: Handle, comman
 
 
 def failed(number: int, cause: int, *, message: str = "") -> HistoryEvent:
-    """A workflow task that failed."""
     event = HistoryEvent(event_id=number, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
     event.event_time.FromDatetime(datetime(2026, 1, 2, 3, 4, number, tzinfo=UTC))
     event.workflow_task_failed_event_attributes.cause = cause  # type: ignore[assignment]  # an enum's number
