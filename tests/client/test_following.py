@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -13,7 +14,7 @@ from client.client import TaskHandle
 from client.events import Events, Gap, Restarted, Silence, StepChanged, TaskEvent
 from client.follow import Follower, Silent
 from client.tasks import Handle
-from replan import tool
+from replan import Tool, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, plan, staged, step
@@ -95,17 +96,9 @@ async def test_a_follower_that_sleeps_misses_nothing(client: Client, tmp_path: P
 @pytest.mark.full
 async def test_a_follower_that_sleeps_for_long_is_told_what_it_missed(client: Client, tmp_path: Path) -> None:
     """Of 150 plans a task keeps 100: a gap names the run whose history has the others, and the rest is whole."""
-    names = [f"s{number}" for number in range(150)]
-    opened = asyncio.Event()
-
-    @tool.read(timeout=100)
-    async def wait(args: Place) -> Place:
-        """Wait for the test."""
-        await opened.wait()
-        return args
-
-    plans = [plan(step(name, "look", at=name)) for name in names]
-    async with staged(client, tmp_path, [look, wait], [plan(step("w", "wait", at="w")), *plans, DONE]) as stage:
+    names, opened = [f"s{number}" for number in range(150)], asyncio.Event()
+    plans = [plan(step("w", "wait", at="w")), *(plan(step(name, "look", at=name)) for name in names), DONE]
+    async with staged(client, tmp_path, [look, waiting(opened)], plans) as stage:
         handle = await stage.start(tool_calls=500)
         follower = Following(client, handle)
         await follower.until(StepChanged, "w running")
@@ -123,61 +116,59 @@ async def test_a_follower_that_sleeps_for_long_is_told_what_it_missed(client: Cl
 
 async def test_a_follower_that_comes_back_is_told_the_rest(client: Client, tmp_path: Path) -> None:
     """After the cursor of any event; the worker is gone, and the history is replayed here."""
-    async with staged(
-        client, tmp_path, [look], [plan(step("a", "look", at="a"), step("b", "look", "a", at="b")), DONE]
-    ) as stage:
+    both = plan(step("a", "look", at="a"), step("b", "look", "a", at="b"))
+    async with staged(client, tmp_path, [look], [both, DONE]) as stage:
         handle = await stage.start()
         told = await Following(client, handle).to_the_end()
+    run = (await handle.describe()).run_id
     for place, (cursor, *_) in enumerate(told[::3]):
-        run = (await handle.describe()).run_id
         rest = await Following(client, handle, after=f"{run}:{cursor}").to_the_end()
         assert rest == told[3 * place + 1 :]
 
     assert statuses(told) == {"a": ALL, "b": ALL}
 
 
-async def test_without_a_worker_the_history_tells_what_happened(client: Client, tmp_path: Path) -> None:
-    """A follower that comes when the worker is dead is told all, that no worker answers, and then the rest once."""
-    opened, queue = asyncio.Event(), f"queue-{uuid.uuid4().hex[:12]}"
+def waiting(opened: asyncio.Event, timeout: float = 100) -> Tool[..., Any]:
+    """A tool that waits for the test."""
 
-    @tool.read(timeout=5)
+    @tool.read(timeout=timeout)
     async def wait(args: Place) -> Place:
         """Wait for the test."""
         await opened.wait()
         return args
 
-    proposals: Proposals = [plan(step("a", "look", at="a"), step("w", "wait", "a", at="w")), DONE]
-    async with staged(client, tmp_path, [look, wait], proposals, queue=queue) as stage:
+    return wait
+
+
+TWO: Proposals = [plan(step("a", "look", at="a"), step("w", "wait", "a", at="w")), DONE]
+
+
+async def test_without_a_worker_the_history_tells_what_happened(client: Client, tmp_path: Path) -> None:
+    """A follower that comes when the worker is dead is told all, that no worker answers, and then the rest once."""
+    opened, queue = asyncio.Event(), f"queue-{uuid.uuid4().hex[:12]}"
+    tools = [look, waiting(opened, 5)]
+    async with staged(client, tmp_path, tools, TWO, queue=queue) as stage:
         handle = await stage.start()
         await Following(client, handle).until(StepChanged, "w running")
     follower = Following(client, handle)
     await follower.until(Silence)
     before = follower.events
     opened.set()
-    async with staged(client, tmp_path, [look, wait], proposals, queue=queue):
+    async with staged(client, tmp_path, tools, TWO, queue=queue):
         told = await follower.to_the_end()
 
     silent = [event for _, event in follower.told if isinstance(event, Silence)]
     assert silent[0] == Silence(Silent.WORKER, answers=False) and len(silent) <= 2
     assert statuses(before) == {"a": ALL, "w": ALL[:2]} and told[: len(before)] == before
-    assert (
-        statuses(told)["a"] == ALL and [status for status in statuses(told)["w"] if status != "waiting"][-1] == ALL[-1]
-    )
+    assert statuses(told)["a"] == ALL
+    assert [status for status in statuses(told)["w"] if status != "waiting"][-1] == ALL[-1]
     assert told == await Following(client, handle).to_the_end()
 
 
 async def test_a_reset_is_told_to_those_who_follow(client: Client, tmp_path: Path) -> None:
     """Then the task from its start: what the new run kept, and what it did again."""
     opened = asyncio.Event()
-
-    @tool.read(timeout=100)
-    async def wait(args: Place) -> Place:
-        """Wait for the test."""
-        await opened.wait()
-        return args
-
-    proposals: Proposals = [plan(step("a", "look", at="a"), step("w", "wait", "a", at="w")), DONE]
-    async with staged(client, tmp_path, [look, wait], proposals) as stage:
+    async with staged(client, tmp_path, [look, waiting(opened)], TWO) as stage:
         handle = await stage.start()
         follower = Following(client, handle)
         await follower.until(StepChanged, "w running")
@@ -187,16 +178,11 @@ async def test_a_reset_is_told_to_those_who_follow(client: Client, tmp_path: Pat
         late = await Following(client, handle).to_the_end()
     [place] = [number for number, (_, event) in enumerate(follower.told) if isinstance(event, Restarted)]
     kept = sum(bool(cursor) for cursor, _ in follower.told[:place])
+    resumed = [await Following(client, handle, after=follower.told[at][0]).to_the_end() for at in (0, place)]
 
     assert statuses(told[:kept]) == {"a": ALL, "w": ALL[:2]}
     assert told[kept + 1 :] == late and statuses(late) == {"a": ALL, "w": ALL}
-    assert (await resumed(client, handle, follower.told[0][0]))[1:] == late
-    assert await resumed(client, handle, follower.told[place][0]) == late
-
-
-async def resumed(client: Client, handle: Handle, after: str) -> list[tuple[str, str, str]]:
-    """What a follower is told that comes back with a cursor."""
-    return await Following(client, handle, after=after).to_the_end()
+    assert (resumed[0][1:], resumed[1]) == (late, late)
 
 
 EARLY = {"limit.historyCount.suggestContinueAsNew": "20"}

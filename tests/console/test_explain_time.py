@@ -1,4 +1,4 @@
-"""`explain` on histories that were changed: killed or absent workers, resets, payloads that nobody can read, two runs."""
+"""`explain` on changed histories: killed or absent workers, resets, payloads that nobody can read, two runs."""
 
 import base64
 import dataclasses
