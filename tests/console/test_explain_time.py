@@ -3,7 +3,7 @@
 import base64
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -37,8 +37,9 @@ async def told(events: Sequence[HistoryEvent]) -> Explanation:
     return explanation.explain_task(await histories.history(events))
 
 
-def lines(explained: Explanation) -> list[str]:
-    return page.page_lines(explained, None)
+async def explained_lines(events: Sequence[HistoryEvent]) -> list[str]:
+    """What is said of these events, in whole lines."""
+    return page.page_lines(await told(events), None)
 
 
 def killed(last: TimeoutType.ValueType) -> list[HistoryEvent]:
@@ -61,41 +62,30 @@ def killed(last: TimeoutType.ValueType) -> list[HistoryEvent]:
     ids=["no heartbeat", "no answer"],
 )
 async def test_attempts_that_left_no_word_have_a_code_of_the_taxonomy(last: TimeoutType.ValueType, code: str) -> None:
-    """What the server says of the last of them is all that is known; a code that docs/errors.md has not got is none."""
-    [item] = (await told(killed(last))).items
+    """What the server says of the last of them is all that is known; a code that docs/errors.md has not got is none.
 
-    assert item.what.text.startswith(f"a (say) failed twice ({code}): ")
-
-
-async def test_a_timeout_whose_details_cannot_be_read_has_its_code() -> None:
-    """The kind of timeout stands outside of the payloads."""
-    events = killed(TimeoutType.TIMEOUT_TYPE_HEARTBEAT)
-    for event in events:
+    The kind of timeout stands outside of the payloads, and their running time is no waiting.
+    """
+    explained, hidden = await told(killed(last)), killed(last)
+    for event in hidden:
         details = event.activity_task_started_event_attributes.last_failure.timeout_failure_info
         if details.timeout_type:
             details.last_heartbeat_details.payloads.add(metadata={"encoding": b"binary/encrypted"}, data=b"x")
         change_payloads(event, lambda payload: payload.metadata.update({"encoding": b"binary/encrypted"}))
-    said = "\n".join(lines(await told(events)))
+    said, [item] = "\n".join(await explained_lines(hidden)), explained.items
 
-    assert "(worker_lost)" in said and "unknown" not in said
-
-
-async def test_lost_attempts_are_no_waiting() -> None:
-    """Their running time is called what it is."""
-    cost = (await told(killed(TimeoutType.TIMEOUT_TYPE_HEARTBEAT))).cost
-
-    assert (cost.waited, round(cost.lost)) == (0.0, 20)
+    assert item.what.text.startswith(f"a (say) failed twice ({code}): ")
+    assert f"({code})" in said and "unknown" not in said
+    assert (explained.cost.waited, round(explained.cost.lost)) == (0.0, 20)
 
 
 async def test_a_lost_call_with_an_unknown_outcome_is_not_blamed_for_its_worker() -> None:
     """One worker died: that says nothing of the call, whose effect may have been applied."""
-    events = histories.events("escalated")
+    events, effect = histories.events("escalated"), b'"kind":"broken","effect":"%s"'
     for event in events:
         for payloads in event.marker_recorded_event_attributes.details.values():
             for payload in payloads.payloads:
-                payload.data = payload.data.replace(
-                    b'"kind":"broken","effect":"read"', b'"kind":"broken","effect":"unkeyed"'
-                )
+                payload.data = payload.data.replace(effect % b"read", effect % b"unkeyed")
         if event_type(event) == "ACTIVITY_TASK_FAILED":
             failed = event.activity_task_failed_event_attributes
             lost = event.activity_task_timed_out_event_attributes
@@ -109,7 +99,7 @@ async def test_a_lost_call_with_an_unknown_outcome_is_not_blamed_for_its_worker(
     assert item.why is not None
     assert item.why.text == "Nobody knows whether it was applied: a person has to act."
     assert item.cost.failed_attempts == 0 and item.cost.lost > 0
-    assert "Retries of tools: 0; wasted attempts: 0." in lines(explained)
+    assert "Retries of tools: 0; wasted attempts: 0." in page.page_lines(explained, None)
 
 
 async def test_a_call_that_was_not_made_is_no_failed_attempt() -> None:
@@ -127,22 +117,16 @@ async def test_a_call_that_was_not_made_is_no_failed_attempt() -> None:
     assert item.cost.failed_attempts == 0
 
 
-def later(events: Sequence[HistoryEvent], first: int, minutes: float) -> list[HistoryEvent]:
-    """The same, with everything from an event on so much later."""
-    for event in events[first - 1 :]:
-        event.event_time.FromDatetime(event.event_time.ToDatetime() + timedelta(minutes=minutes))
-    return list(events)
-
-
 @pytest.mark.parametrize(("minutes", "costs"), [(10, ["Beyond the plan this cost 10 min without a worker."]), (0, [])])
 @pytest.mark.parametrize("kind", ["WORKFLOW_TASK_STARTED", "ACTIVITY_TASK_STARTED"])
 async def test_time_in_which_nobody_worked_is_a_cost(kind: str, minutes: float, costs: list[str]) -> None:
     """From when something was to be done until a worker took it; the moments that a worker needs are none."""
     events = histories.events("straight")
     first = next(event.event_id for event in events if event_type(event) == kind)
-    said = lines(await told(later(events, first, minutes)))
+    for event in events[first - 1 :]:
+        event.event_time.FromDatetime(event.event_time.ToDatetime() + timedelta(minutes=minutes))
 
-    assert [line for line in said if line.startswith("Beyond")] == costs
+    assert [line for line in await explained_lines(events) if line.startswith("Beyond")] == costs
 
 
 async def test_a_reset_is_told_in_its_place_with_its_time_and_reason() -> None:
@@ -151,7 +135,7 @@ async def test_a_reset_is_told_in_its_place_with_its_time_and_reason() -> None:
     at = next(event for event in events if event_type(event) == "WORKFLOW_TASK_COMPLETED" and event.event_id > 11)
     at.workflow_task_failed_event_attributes.cause = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
     at.workflow_task_failed_event_attributes.failure.message = "the key is\x1b mended"
-    said = lines(await told(events))
+    said = await explained_lines(events)
     [number] = [number for number, line in enumerate(said) if "was reset here at 2026-" in line]
 
     assert "Z: the key is mended. What its earlier run did after" in said[number]
@@ -174,7 +158,7 @@ async def test_a_call_that_runs_may_change_the_world_and_has_not_yet() -> None:
     events = histories.events("fallback")
     scheduled = [event.event_id for event in events if event_type(event) == "ACTIVITY_TASK_SCHEDULED"]
     first = next(id for id in scheduled if events[id - 1].activity_task_scheduled_event_attributes.activity_id == "a")
-    said = lines(await told(events[:first]))
+    said = await explained_lines(events[:first])
 
     assert f"Runs, and may change the world: a (down).  [event {first}]" in said
     assert "Changed in the world: nothing for certain." in said
@@ -208,40 +192,32 @@ def damage(payload: Payload) -> None:
     payload.data = payload.data[:5]
 
 
-@pytest.mark.parametrize(
-    ("change", "note"),
-    [
-        (encrypt, "is encrypted; explained without it."),
-        (store_elsewhere, "is stored elsewhere; explained without it."),
-        (damage, "cannot be decoded; explained without it."),
-    ],
-    ids=["encrypted", "stored elsewhere", "damaged"],
-)
+CHANGES = {encrypt: "is encrypted", store_elsewhere: "is stored elsewhere", damage: "cannot be decoded"}
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize(
     "name", sampled({name: [name] for name in NAMES}, "deployed", "rejected", "replanned", "undone")
 )
-async def test_any_event_that_cannot_be_read_is_a_sentence(
-    name: str, change: Callable[[Payload], None], note: str
-) -> None:
+async def test_any_event_that_cannot_be_read_is_a_sentence(name: str, change: Callable[[Payload], None]) -> None:
     """One event after the other: never a traceback, and the note names the event."""
+    note = f"{CHANGES[change]}; explained without it."
     for index, event in enumerate(histories.events(name)):
         before = event.SerializeToString()
-        histories.change_payloads(event, change)
-        if event.SerializeToString() == before:
-            continue
-        events = histories.events(name)
-        events[index] = event
-        lines = page.page_lines(explanation.explain_task(await histories.history(events)), None)
-
-        assert [line for line in lines if f"vent {event.event_id}'s" in line and line.endswith(note)]
+        change_payloads(event, change)
+        if event.SerializeToString() != before:
+            events = histories.events(name)
+            events[index] = event
+            said = [line for line in await explained_lines(events) if f"vent {event.event_id}'s" in line]
+            assert any(line.endswith(note) for line in said)
 
 
 async def test_a_history_that_nobody_can_read_still_tells_the_order() -> None:
     """Ids, kinds, cells of the taxonomy and reasons stand outside of the payloads."""
     events = histories.events("replanned")
     for event in events:
-        histories.change_payloads(event, encrypt)
-    lines = page.page_lines(explanation.explain_task(await histories.history(events)), None)
+        change_payloads(event, encrypt)
+    lines = await explained_lines(events)
 
     assert " 1.  a (pick) was rejected (persistent semantic): This word is taken.  [event 22]" in lines
     assert [line for line in lines if line.startswith("Note") and "are encrypted; explained without them." in line]
@@ -302,19 +278,14 @@ class Continues:
         return None
 
 
-@pytest.fixture
-async def continued(client: Client) -> AsyncIterator[Handle]:
-    """The handle of a task with two runs."""
+async def test_the_runs_of_a_task_are_read_as_one(client: Client) -> None:
+    """From the first on, although the newest is the one that is found."""
     queue = f"continues-{uuid.uuid4().hex[:8]}"
     async with Worker(client, task_queue=queue, workflows=[Continues], workflow_runner=UnsandboxedWorkflowRunner()):
         handle = await client.start_workflow("AgentWorkflow", Task(text="go on"), id=queue, task_queue=queue)
         await handle.result()
-        yield client.get_workflow_handle_for(AgentWorkflow.run, queue)
-
-
-async def test_the_runs_of_a_task_are_read_as_one(client: Client, continued: Handle) -> None:
-    """From the first on, although the newest is the one that is found."""
-    history = await fetch.fetch_history(client, continued, journal=True)
+    newest = client.get_workflow_handle_for(AgentWorkflow.run, queue)
+    history = await fetch.fetch_history(client, newest, journal=True)
 
     assert (history.runs, history.task and history.task.text) == (2, "go on")
     assert history.end and history.end.event.run == 2
