@@ -1,6 +1,8 @@
 """A follower misses nothing: not while it sleeps, not without a worker, not over a reset or a change of runs."""
 
 import asyncio
+import os
+import signal
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,14 +13,17 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from client.client import TaskHandle
-from client.events import Events, Gap, Restarted, Silence, StepChanged, TaskEvent
-from client.follow import Follower, Silent
+from client.events import Ended, Events, Gap, Restarted, Silence, StepChanged, TaskEvent
+from client.follow import Follower, Silent, fetch_state
+from client.problem import Problem
 from client.tasks import Handle
-from replan import Tool, tool
+from replan import Tool, Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, plan, staged, step
 from workflows.account import search_attributes
+from workflows.account.records import StepStatus
+from workflows.agent import AgentWorkflow
 
 PATIENCE = 100.0
 ALL = ["pending", "running", "completed"]
@@ -43,8 +48,12 @@ class Following:
         """Polls every `pause` seconds; `after` is the cursor of the last event that was told before."""
         self.pause, self.told = pause, list[tuple[str, TaskEvent]]()
         view = Events(lambda event, cursor: self.told.append((cursor, event)), after)
-        self._follower = Follower(client, handle, view, least_pause=lambda: self.pause)
-        self.task = asyncio.create_task(self._follower.to_the_end())
+        self.looks = 0
+        self.task = asyncio.create_task(Follower(client, handle, view, least_pause=self._next_pause).to_the_end())
+
+    def _next_pause(self) -> float:
+        self.looks += 1
+        return self.pause
 
     @property
     def events(self) -> list[tuple[str, str, str]]:
@@ -128,12 +137,15 @@ async def test_a_follower_that_comes_back_is_told_the_rest(client: Client, tmp_p
     assert statuses(told) == {"a": ALL, "b": ALL}
 
 
-def waiting(opened: asyncio.Event, timeout: float = 100) -> Tool[..., Any]:
-    """A tool that waits for the test."""
+def waiting(opened: asyncio.Event, timeout: float = 100, failures: int = 0) -> Tool[..., Any]:
+    """A tool that waits for the test, after so many failures."""
+    left = [Unreachable("Nobody is there.")] * failures
 
     @tool.read(timeout=timeout)
     async def wait(args: Place) -> Place:
         """Wait for the test."""
+        if left:
+            raise left.pop()
         await opened.wait()
         return args
 
@@ -157,7 +169,7 @@ async def test_without_a_worker_the_history_tells_what_happened(client: Client, 
     async with staged(client, tmp_path, tools, TWO, queue=queue):
         told = await follower.to_the_end()
 
-    silent = [event for _, event in follower.told if isinstance(event, Silence)]
+    silent = silences(follower)
     assert silent[0] == Silence(Silent.WORKER, answers=False) and len(silent) <= 2
     assert statuses(before) == {"a": ALL, "w": ALL[:2]} and told[: len(before)] == before
     assert statuses(told)["a"] == ALL
@@ -183,6 +195,77 @@ async def test_a_reset_is_told_to_those_who_follow(client: Client, tmp_path: Pat
     assert statuses(told[:kept]) == {"a": ALL, "w": ALL[:2]}
     assert told[kept + 1 :] == late and statuses(late) == {"a": ALL, "w": ALL}
     assert (resumed[0][1:], resumed[1]) == (late, late)
+
+
+WAIT: Proposals = [plan(step("w", "wait", at="w")), DONE]
+
+
+async def test_following_adds_nothing_to_the_history(client: Client, tmp_path: Path) -> None:
+    """Looks are queries and descriptions: ten of them, and the history is as long as before.
+
+    A task that the server forgot is a sentence: there is nothing left to wait for.
+    """
+    opened = asyncio.Event()
+    async with staged(client, tmp_path, [waiting(opened)], WAIT) as stage:
+        handle = await stage.start()
+        follower = Following(client, handle)
+        await follower.until(StepChanged, "w running")
+        before, looks = (await handle.describe()).history_length, follower.looks
+        async with asyncio.timeout(PATIENCE):
+            while follower.looks < looks + 10:
+                await asyncio.sleep(0.02)
+        after = (await handle.describe()).history_length
+        opened.set()
+        await follower.to_the_end()
+    unknown: Handle = client.get_workflow_handle_for(AgentWorkflow.run, "no-such-task")
+
+    assert after == before
+    with pytest.raises(Problem, match="does not know task 'no-such-task' any more"):
+        await Following(client, unknown).to_the_end()
+
+
+async def test_a_follower_sees_attempts_while_they_run(client: Client, tmp_path: Path) -> None:
+    """Which of how many, and what the one before met; the server knows before the worker's query does."""
+    opened, found = asyncio.Event(), None
+    async with staged(client, tmp_path, [waiting(opened, failures=1)], WAIT) as stage:
+        handle = await stage.start()
+        async with asyncio.timeout(PATIENCE):
+            while not (found and found.snapshot and (one := found.snapshot.attempts.get("w")) and one.number == 2):
+                found = await fetch_state(client, handle)
+        opened.set()
+        await handle.result()
+
+    assert (one.label, one.code) == ("attempt 2 of 4", "unreachable")
+    assert found.snapshot.outcome.steps[0].status is StepStatus.RUNNING
+
+
+@pytest.mark.full
+async def test_a_server_may_be_killed_and_come_back(tmp_path: Path) -> None:
+    """Its silence and its return are told once each, and the task is followed to its end."""
+    opened, folder = asyncio.Event(), tmp_path / "server"
+    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
+    async with DevServer(spec, await find_cli(lambda _: None)) as server:
+        client = await connect(address=server.address, plain=True)
+        async with staged(client, tmp_path, [waiting(opened)], WAIT) as stage:
+            follower = Following(client, await stage.start())
+            await follower.until(StepChanged, "w running")
+            assert server.pid is not None
+            os.kill(server.pid, signal.SIGKILL)
+            await follower.until(Silence)
+            await server.start()
+            async with asyncio.timeout(PATIENCE):
+                while len(silences(follower)) < 2:
+                    await asyncio.sleep(0.02)
+            opened.set()
+            await follower.to_the_end()
+
+    assert silences(follower)[:2] == [Silence(Silent.SERVER, answers=False), Silence(Silent.SERVER, answers=True)]
+    assert isinstance(follower.told[-1][1], Ended) and follower.told[-1][1].outcome.status == "completed"
+
+
+def silences(follower: Following) -> list[TaskEvent]:
+    """What the follower was told of who does not answer."""
+    return [event for _, event in follower.told if isinstance(event, Silence)]
 
 
 EARLY = {"limit.historyCount.suggestContinueAsNew": "20"}

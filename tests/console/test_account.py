@@ -84,9 +84,15 @@ def test_a_call_that_several_requests_showed_belongs_to_the_newest() -> None:
     assert [[asked.id for asked in failure.requests] for failure in failures] == [["r1"], ["r2"], ["r2"]]
 
 
-async def test_a_read_that_is_retried_counts_in_every_reader(client: Client, tmp_path: Path) -> None:
-    """The last line, the receipt and the report say 1 retry, although no step was retried."""
+async def test_a_retried_read_and_an_attempt_that_was_cut_off_count_alike_in_every_reader(
+    client: Client, tmp_path: Path
+) -> None:
+    """The last line, the receipt and the report say 1 retry, although no step was retried.
+
+    `explain --step` and `show` say the same number: an attempt that a shutdown cut off is none of the step's.
+    """
     broken = iter([Unreachable("The line is cut.")])
+    cut = iter([FaultRaised(Fault.of(Code.WORKER_SHUTDOWN, "The worker stops."))])
 
     @tool.read
     async def look(args: Said) -> Said:
@@ -100,19 +106,6 @@ async def test_a_read_that_is_retried_counts_in_every_reader(client: Client, tmp
         """Reject the call."""
         raise Refused("No.")
 
-    async with staged(client, tmp_path, [look, refuse], [plan(step("a", "refuse")), DONE], jitter=lambda: 0.0) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        told = explanation.explain_task(await fetch_history(client, handle, journal=True))
-
-    assert ", 1 retry (it helped), 0 wasted, 3 tool calls" in tree.headline(ended)
-    assert (told.receipt.helped.number, row_of(told.story.history).status) == (1, ended.status)
-
-
-async def test_an_attempt_that_a_shutdown_cut_off_is_counted_alike(client: Client, tmp_path: Path) -> None:
-    """`explain --step` and `show` say the same number: that attempt is none of the step's."""
-    cut = iter([FaultRaised(Fault.of(Code.WORKER_SHUTDOWN, "The worker stops."))])
-
     @tool.read
     async def ask(args: Said) -> Said:
         """Ask, at the second attempt."""
@@ -120,14 +113,17 @@ async def test_an_attempt_that_a_shutdown_cut_off_is_counted_alike(client: Clien
             raise error
         return Said()
 
-    async with staged(client, tmp_path, [ask], [plan(step("a", "ask")), DONE]) as stage:
+    script = [plan(step("a", "refuse")), plan(step("b", "ask")), DONE]
+    async with staged(client, tmp_path, [look, refuse, ask], script, jitter=lambda: 0.0) as stage:
         handle = await stage.start()
         ended = await outcome(handle)
         told = explanation.explain_task(await fetch_history(client, handle, journal=True))
-    heading = "\n".join(page.step_lines(told.step("a"), None))
+    heading = "\n".join(page.step_lines(told.step("b"), None))
 
-    assert (ended.steps[0].attempts, len(told.story.history.of_step("a"))) == (1, 2)
-    assert "a (ask)" in heading and "completed after 1 attempt." in heading
+    assert ", 1 retry (it helped), 0 wasted, 4 tool calls" in tree.headline(ended)
+    assert (told.receipt.helped.number, row_of(told.story.history).status) == (1, ended.status)
+    assert (ended.steps[-1].attempts, len(told.story.history.of_step("b"))) == (1, 2)
+    assert "b (ask)" in heading and "completed after 1 attempt." in heading
 
 
 async def test_a_task_that_was_terminated_is_told_as_far_as_it_came(client: Client, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import weakref
-from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -203,44 +202,44 @@ async def test_standard_output_holds_the_document_alone(
     assert (document["file"], document["redacted"]) == (str(tmp_path / "b.json"), False)
 
 
-async def test_explain_tells_of_pure_steps_like_of_others(client: Client, tmp_path: Path) -> None:
-    """Each is cited by its only event."""
-    script: Proposals = [plan(step("a", "refuse", value=1)), plan(step("b", "double", value=1)), DONE]
-    async with staged(client, tmp_path, [double, refuse], script) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        told = page.page_lines(explanation.explain_task(await fetch.fetch_history(client, handle, journal=True)), None)
-        calls = {call.id: call for call in (await fetch.fetch_history(client, handle)).calls}
+async def test_pure_steps_are_told_printed_and_exported_like_others(
+    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is cited by its only event. A local and an ordinary activity of one call are one call: the first failed only
+    because it was local, which is no news for a person. A result is printed whichever activity returned it.
 
-    refused, doubled = (calls[id].scheduled.id for id in "ab")
-    assert next(line for line in told if line.startswith(" 1.  a (refuse) was rejected")).endswith(f"[event {refused}]")
-    assert f"  +  b (double) finished at its first attempt and returned: value: 2.  [event {doubled}]" in told
-
-
-async def test_a_local_and_an_ordinary_activity_of_one_call_are_one_call(client: Client, tmp_path: Path) -> None:
-    """The first failed only because it was local, which is no news for a person."""
-    script: Proposals = [plan(step("a", "lengthen", value=MAX_LOCAL_RESULT + 1)), DONE]
-    async with staged(client, tmp_path, [lengthen], script) as stage:
+    Redaction replaces results, and keeps the SDK's own records of the local activities.
+    """
+    large = MAX_LOCAL_RESULT + 1
+    long = step("long", "lengthen", value=large)
+    again = plan(step("b", "double", value=1), step("short", "lengthen", value=9), long)
+    async with staged(
+        client, tmp_path, [double, refuse, lengthen], [plan(step("a", "refuse", value=47110815)), again, DONE]
+    ) as stage:
         handle = await stage.start()
         await outcome(handle)
         history = await fetch.fetch_history(client, handle, journal=True)
+        printed = []
+        for id in ("short", "long"):
+            capsys.readouterr()
+            await print_result(client, handle, Common(), id)
+            printed.append(json.loads(capsys.readouterr().out)["text"])
+    whole, hidden = tmp_path / "whole.json", tmp_path / "hidden.json"
+    newest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
+    for file in (whole, hidden):
+        await export(client, newest, Common(), str(file), redact=file is hidden, force=False)
+    told, replays = page.page_lines(explanation.explain_task(history), None), replay(whole, hidden)
 
-    [call] = history.of_step("a")
-    assert (call.closed, call.attempt, explanation.explain_task(history).items) == (CallEnd.COMPLETED, 1, ())
-
-
-@pytest.mark.parametrize("count", [1, MAX_LOCAL_RESULT + 1])
-async def test_the_result_of_a_pure_step_is_printed(
-    client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
-) -> None:
-    """Whichever activity returned it."""
-    async with staged(client, tmp_path, [lengthen], [plan(step("a", "lengthen", value=count)), DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        capsys.readouterr()
-        await print_result(client, handle, Common(), "a")
-
-    assert json.loads(capsys.readouterr().out) == {"text": "a" * count}
+    refused, doubled = (history.of_step(id)[0].scheduled.id for id in "ab")
+    assert next(line for line in told if line.startswith(" 1.  a (refuse) was rejected")).endswith(f"[event {refused}]")
+    assert f"  +  b (double) finished at its first attempt and returned: value: 2.  [event {doubled}]" in told
+    [call] = history.of_step("long")
+    assert (call.closed, call.attempt) == (CallEnd.COMPLETED, 1)
+    assert [item.steps for item in explanation.explain_task(history).items] == [("a",)]
+    assert printed == ["a" * 9, "a" * large]
+    assert (replays.returncode, replays.stdout.count(": ok")) == (0, 2), replays.stdout + replays.stderr
+    assert base64.b64encode(b'{"result":{"text":"aaaaaaaaa"}}').decode() in whole.read_text()
+    assert "aaaaaaaaa" not in "".join(words(json.loads(hidden.read_text())))
 
 
 @pytest.mark.parametrize("to", sampled({to: [to] for to in ("s1", "s2", "s3")}, "s2"))
@@ -263,23 +262,6 @@ async def test_a_task_is_reset_to_a_pure_step(client: Client, tmp_path: Path, to
 
     assert (code, [one.status for one in done.steps]) == (0, [StepStatus.COMPLETED] * 3)
     assert ran == [1, 2, 4, 1, 2, 4]
-
-
-async def test_an_exported_history_with_pure_steps_replays(client: Client, tmp_path: Path) -> None:
-    """Redaction replaces results, and keeps the SDK's own records of the local activities."""
-    script: Proposals = [plan(step("a", "lengthen", value=9), step("b", "refuse", "a", value=47110815)), DONE]
-    async with staged(client, tmp_path, [lengthen, refuse], script) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-    whole, hidden = tmp_path / "whole.json", tmp_path / "hidden.json"
-    newest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
-    await export(client, newest, Common(), str(whole), redact=False, force=False)
-    await export(client, newest, Common(), str(hidden), redact=True, force=False)
-    done = replay(whole, hidden)
-
-    assert (done.returncode, done.stdout.count(": ok")) == (0, 2), done.stdout + done.stderr
-    assert b64encode(b'{"result":{"text":"aaaaaaaaa"}}').decode() in whole.read_text()
-    assert "aaaaaaaaa" not in "".join(words(json.loads(hidden.read_text())))
 
 
 @tool.read
