@@ -204,12 +204,13 @@ async def test_another_word_is_told_what_is_taken(asking: Asking, follow: Follow
 
 
 BILL = "Pay by 請求書."
+AS_JSON = "Provide: type the result of the step as JSON, or @FILE"
 MORE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "hint": ("replan", "Replan: type a hint for the planner, then Enter", BILL, {"text": BILL}),
     "no hint": ("replan", "only Enter for none.", "", {}),
     "reason": ("skip", "Skip: type the reason", "Not now.", {"text": "Not now."}),
     "undo": ("abort --undo", "Abort: type the reason", "", {"undo": True}),
-    "result": ("provide", "Provide: type the result of the step as JSON, or @FILE", '{"word": "b"}', {}),
+    "result": ("provide", AS_JSON, '{"word": "b"}', {}),
 }
 
 
@@ -231,24 +232,44 @@ async def test_some_answers_take_words(
     assert {name: getattr(given, name) for name in has} == has and (has.get("text") or not given.text)
 
 
-async def test_a_result_that_cannot_be_used_is_typed_again(asking: Asking, follow: Follow) -> None:
-    """Where words are needed, Enter alone goes back to the choice; what the task refuses opens another request."""
-    async with asking(SIGN) as (_, handle):
-        with follow(handle) as terminal:
-            await prompts(terminal, CHOICES)
-            for typed, *said in (
-                ("provide", "only Enter to go back."),
-                ("{", "--result is not JSON (", "only Enter to go back."),
-                ("", "Nothing was sent, since provide needs words.", CHOICES),
-                ("provide", "Provide: type "),
-                ('{"word": 7}', "? r2 signed:", "is not accepted", CHOICES),
-            ):
-                terminal.press(f"{typed}\n")
-                await prompts(terminal, *said)
-            terminal.press("retry\n")
-            code = await terminal.ended()
+HOW_MANY = "Extend: type how many replans more, e.g. +1, then Enter; only Enter to go back."
+TYPED_AGAIN: dict[str, tuple[Any, dict[str, int], list[tuple[str, ...]]]] = {
+    "a result": (
+        SIGN,
+        {},
+        [
+            ("provide", "only Enter to go back."),
+            ("{", "--result is not JSON (", "only Enter to go back."),
+            ("", "Nothing was sent, since provide needs words.", CHOICES),
+            ("provide", "Provide: type "),
+            ('{"word": 7}', "? r2 signed:", "is not accepted", CHOICES),
+            ("retry",),
+        ],
+    ),
+    "an amount": (
+        plan(step("written", "write", word="taken")),
+        {"replans": 0},
+        [("extend", HOW_MANY), ("many", "--replans must be a whole number"), ("+2",)],
+    ),
+}
 
-    assert code == 0
+
+@pytest.mark.parametrize(("proposal", "limits", "lines"), TYPED_AGAIN.values(), ids=TYPED_AGAIN)
+async def test_what_cannot_be_used_is_typed_again(
+    asking: Asking, follow: Follow, proposal: Any, limits: dict[str, int], lines: list[tuple[str, ...]]
+) -> None:
+    """Where words are needed, Enter alone goes back to the choice; what the task refuses opens another request."""
+    async with asking(proposal, **limits) as (_, handle):
+        with follow(handle) as terminal:
+            await prompts(terminal, *(["? r1 budget: ", "Type extend or abort, then Enter."] if limits else [CHOICES]))
+            for typed, *said in lines:
+                terminal.press(f"{typed}\n")
+                if said:
+                    await prompts(terminal, *said)
+            code = await terminal.ended()
+        ended = await outcome(handle)
+
+    assert (code, [one.extended for one in ended.extensions]) == (0, [{"replans": 2}] if limits else [])
 
 
 SLOTS, FREE = Question(text="Which slot?", options=("14:30", "15:00")), Question(text="Which slot?")
@@ -282,22 +303,6 @@ async def test_a_question_takes_an_option_or_words(
 
     assert given and (code, given.choice, given.text) == (0, "reply", said)
     assert ("1) " in terminal.raw) == (len(question.options) > 1 and question.free_text)
-
-
-async def test_a_budget_is_extended(asking: Asking, follow: Follow) -> None:
-    async with asking(plan(step("written", "write", word="taken")), replans=0) as (_, handle):
-        with follow(handle) as terminal:
-            await prompts(terminal, "? r1 budget: ", "Type extend or abort, then Enter.")
-            terminal.press("extend\n")
-            await prompts(terminal, "Extend: type how many replans more, e.g. +1, then Enter; only Enter to go back.")
-            terminal.press("many\n")
-            await prompts(terminal, "--replans must be a whole number")
-            terminal.press("+2\n")
-            code = await terminal.ended()
-        ended = await outcome(handle)
-
-    assert code == 0
-    assert [one.extended for one in ended.extensions] == [{"replans": 2}]
 
 
 async def test_ctrl_c_leaves_it_waiting(asking: Asking, follow: Follow) -> None:
@@ -430,9 +435,14 @@ DECIDED = {
 async def test_a_call_is_approved_where_it_is_shown(
     stage: Stage, follow: Follow, lines: tuple[str, ...], sold: list[tuple[str, int]]
 ) -> None:
-    """The whole call is shown, and the answer names it."""
+    """The whole call is shown, and the answer names it; one that is not shown whole is not approved."""
     handle = await stage.start(Task(text="a task", on_escalation="wait"))
-    with follow(handle) as terminal:
+    with follow(handle, size=(80, 14)) as terminal:
+        await prompts(terminal, "The call is longer than this terminal, so it is not approved here")
+        terminal.press("approve\n")
+        await asyncio.sleep(1)
+        assert not test_approvals.SHOP.sold
+        terminal.resize(80, 24)
         for line in lines:
             await prompts(terminal, CALL)
             terminal.press(line)
@@ -441,19 +451,3 @@ async def test_a_call_is_approved_where_it_is_shown(
 
     assert (code, test_approvals.SHOP.sold) == (0, sold)
     assert APPROVAL in " ".join(terminal.raw.split())
-
-
-async def test_a_call_that_is_not_shown_whole_is_not_approved(stage: Stage, follow: Follow) -> None:
-    """In a larger terminal it is."""
-    handle = await stage.start(Task(text="a task", on_escalation="wait"))
-    with follow(handle, size=(80, 14)) as terminal:
-        await prompts(terminal, "The call is longer than this terminal, so it is not approved here")
-        terminal.press("approve\n")
-        await asyncio.sleep(1)
-        assert not test_approvals.SHOP.sold
-        terminal.resize(80, 24)
-        await prompts(terminal, CALL)
-        terminal.press("approve\n")
-        code = await terminal.ended()
-
-    assert (code, test_approvals.SHOP.sold) == (0, [("desk", 900)])
