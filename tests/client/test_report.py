@@ -18,6 +18,7 @@ from client.report.row import Recovery
 from client.tasks import TASKS
 from runtime.client import as_replan
 from tests import counting
+from tests.console import server_lists
 from tests.harness import Stage, staged
 from tests.own_worker import Reversing
 from tests.reporting import TOOLS, ByText, text
@@ -46,11 +47,8 @@ async def run_all(stage: Stage, texts: list[str]) -> None:
 async def listed(client: TemporalClient, stage: Stage, closed: int, running: int = 0) -> str:
     """The list filter for the tasks of a stage, as soon as the server lists so many: that takes a moment."""
     query = f"TaskQueue = '{stage.queue}'"
-    async with asyncio.timeout(20):
-        for count, which in ((closed, "!="), (running, "=")):
-            asked = f"{TASKS} AND {query} AND ExecutionStatus {which} 'Running'"
-            while (await client.count_workflows(asked)).count < count:
-                await asyncio.sleep(0.05)
+    for count, which in ((closed, "!="), (running, "=")):
+        await server_lists.listed(client, f"{TASKS} AND {query} AND ExecutionStatus {which} 'Running'", count)
     return query
 
 

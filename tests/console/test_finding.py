@@ -1,6 +1,5 @@
 """Which task is meant: the newest start whatever runs or closed since, and ids by their beginning."""
 
-import asyncio
 import secrets
 import uuid
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from client.problem import Problem
 from client.start import build_task, start
 from client.tasks import query_progress
 from console.exits import OF_PROBLEM
+from tests.console import server_lists
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 
@@ -25,9 +25,7 @@ from workflows.agent import AgentWorkflow
 async def listed(client: Client, queue: str, limit: int, *, after: int) -> Sequence[WorkflowExecution]:
     """The newest tasks of a queue, once the server lists `after` runs, which takes it a moment."""
     query = f"{tasks.TASKS} AND TaskQueue = '{queue}'"
-    async with asyncio.timeout(20):
-        while (await client.count_workflows(query)).count < after:
-            await asyncio.sleep(0.05)
+    await server_lists.listed(client, query, after)
     return await tasks.newest_tasks(client, query, limit)
 
 

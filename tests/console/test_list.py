@@ -4,15 +4,12 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from activities.toolbox.declare.kind import Kind
 from client import replay, tasks as finding
@@ -24,8 +21,7 @@ from console.commands.reset import reset
 from console.exits import OF_PROBLEM
 from console.options import Common
 from replan import NeedsPerson, tool
-from runtime.client import NotConnected, connect
-from runtime.dev_server import DevServer
+from tests.console.server_lists import listed, other_namespace
 from tests.harness import DONE, outcome, plan, staged, step
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -82,11 +78,8 @@ class Shop:
     async def settled(self, count: int, closed: int) -> None:
         """Wait until the server lists so many runs, and so many as closed: it takes a moment."""
         query = f"{finding.TASKS} AND TaskQueue = '{self.queue}'"
-        async with asyncio.timeout(20):
-            while (await self.client.count_workflows(query)).count < count or (
-                await self.client.count_workflows(f"{query} AND ExecutionStatus != 'Running'")
-            ).count < closed:
-                await asyncio.sleep(0.05)
+        await listed(self.client, query, count)
+        await listed(self.client, f"{query} AND ExecutionStatus != 'Running'", closed)
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +212,7 @@ LEAVING = {
 async def foreign(client: Client) -> AsyncIterator[str]:
     """The id of a workflow that is none of Replan's."""
     handle = await client.start_workflow("Payroll", id=f"payroll-{secrets.token_hex(4)}", task_queue="nobody")
-    async with asyncio.timeout(20):
-        while not (await client.count_workflows(f"WorkflowId = '{handle.id}'")).count:
-            await asyncio.sleep(0.05)
+    await listed(client, f"WorkflowId = '{handle.id}'")
     yield handle.id
     await handle.terminate()
 
@@ -256,25 +247,9 @@ async def test_a_filter_may_have_brackets_and_quotes(client: Client, shop: Shop)
         assert [one.task_id for one in listed] == [f"{shop.queue}-completed"], query
 
 
-@pytest.fixture
-async def bare(server: DevServer, client: Client) -> Client:
-    """A client of a namespace that has none of our search attributes, as on a server where nobody may add them."""
-    name = f"bare-{secrets.token_hex(4)}"
-    request = RegisterNamespaceRequest(namespace=name)
-    request.workflow_execution_retention_period.FromTimedelta(timedelta(days=1))
-    await client.workflow_service.register_namespace(request)
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                other = await connect(address=server.address, namespace=name, plain=True)
-                await other.count_workflows("")
-                return other
-            except (RPCError, NotConnected):  # a new namespace is not known everywhere at once
-                await asyncio.sleep(0.2)
-
-
-async def test_without_search_attributes_temporals_status_decides(bare: Client, capsys: Captured) -> None:
+async def test_without_search_attributes_temporals_status_decides(client: Client, capsys: Captured) -> None:
     """Said on stderr, with the command that adds what is missing."""
+    bare = await other_namespace(client)
     for name in ("one", "two"):
         handle = await bare.start_workflow(AgentWorkflow.run, Task(text=name), id=name, task_queue="nobody")
         if name == "one":

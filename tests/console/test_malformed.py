@@ -12,6 +12,7 @@ from temporalio.client import Client
 
 from runtime.dev_server import DevServer
 from tests import malformed
+from tests.console import server_lists
 from tests.gate import sampled
 from tests.harness import DONE, staged
 from tests.malformed import FORMS, as_json, payload
@@ -47,9 +48,7 @@ async def test_a_list_shows_tasks_that_nobody_can_read(server: DevServer, client
     fine = [as_json({"text": "a task"})]
     ids = [await malformed.start(client, "AgentWorkflow", sent, queue) for sent in FORMS.values()]
     ids += [await malformed.start(client, "AgentWorkflow", fine, queue, memo=memo) for memo in MEMOS.values()]
-    async with asyncio.timeout(20):
-        while (await client.count_workflows(query)).count < len(ids):
-            await asyncio.sleep(0.1)
+    await server_lists.listed(client, query, len(ids))
     listed = ("list", "--query", query, "--limit", "99")
     before = await commanded(processes, *listed)
     async with staged(client, tmp_path, [echo], [DONE] * len(ids), queue=queue):

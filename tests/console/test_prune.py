@@ -4,18 +4,16 @@ import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
 from temporalio.api.common.v1 import Memo, Payload
-from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
 
@@ -28,8 +26,9 @@ from client.workers import INQUIRY_TAKEN_WITHIN
 from console.commands.prune import prune
 from console.options import Common
 from runtime import serve
-from runtime.client import NoServer, connect, namespace_id
+from runtime.client import namespace_id
 from tests import malformed
+from tests.console.server_lists import listed, other_namespace
 from workflows.account.progress import Progress
 from workflows.account.task import CONTINUES_MEMO, Task
 from workflows.agent import AgentWorkflow
@@ -141,8 +140,9 @@ async def test_what_an_open_or_young_task_stored_is_kept(place: Place) -> None:
     assert await place.tasks() == {open, young, question, again}
 
 
-async def test_what_a_task_of_another_namespace_stored_is_kept(place: Place, second: Client) -> None:
+async def test_what_a_task_of_another_namespace_stored_is_kept(place: Place) -> None:
     """Two namespaces on one store: only a worker of its own can tell whether it is open."""
+    second = await other_namespace(place.client)
     theirs = await begun(second, new("theirs"))
     await place.store(theirs, vault=Vault(place.engine, await namespace_id(second)))
     await place.prune()
@@ -152,19 +152,6 @@ async def test_what_a_task_of_another_namespace_stored_is_kept(place: Place, sec
         await there.prune()
 
     assert (kept, await place.tasks()) == ({theirs}, set())
-
-
-@pytest.fixture
-async def second(client: Client) -> Client:
-    """A client of another namespace of the server."""
-    name = new("second")
-    request = RegisterNamespaceRequest(namespace=name, workflow_execution_retention_period=Duration(seconds=86400))
-    await client.workflow_service.register_namespace(request)
-    async with asyncio.timeout(60):
-        while True:
-            with suppress(NoServer):  # the server's parts hear of it one after the other
-                return await connect(address=client.service_client.config.target_host, namespace=name, plain=True)
-            await asyncio.sleep(0.2)
 
 
 @pytest.mark.full
@@ -187,12 +174,11 @@ async def test_a_conversation_is_kept_that_an_open_task_will_carry_on(place: Pla
     fields = {CONTINUES_MEMO: malformed.payload('"half'), "outcome": malformed.payload("{")}
     foreign = await malformed.start(place.client, "AgentWorkflow", [], "nobody", memo=Memo(fields=fields))
     open = await begun(place.client, new("carries-on"), memo={CONTINUES_MEMO: "first-run"})
-    for id in (foreign, open):
-        await listed(place.client, id, "Running")
+    await listed(place.client, f"WorkflowId IN ('{foreign}', '{open}') AND ExecutionStatus = 'Running'", 2)
     await place.prune()
     kept = (await place.transcript.load("first-run")).newest()
     await place.client.get_workflow_handle(open).terminate()
-    await listed(place.client, open, "Terminated")
+    await listed(place.client, f"WorkflowId = '{open}' AND ExecutionStatus = 'Terminated'")
     await place.prune()
     await place.client.get_workflow_handle(foreign).terminate()
 
@@ -219,10 +205,3 @@ async def test_a_worker_that_prunes_for_long_is_not_reported_as_none(
         code = await prune(client, Common(queue=queue, json=True), days=0)
 
     assert (code, json.loads(capsys.readouterr().out)["pruned"]) == (0, 1)
-
-
-async def listed(client: Client, id: str, status: str) -> None:
-    """Wait until the server's lists have a task with this status; they are about a second behind."""
-    async with asyncio.timeout(60):
-        while not (await client.count_workflows(f"WorkflowId = '{id}' AND ExecutionStatus = '{status}'")).count:
-            await asyncio.sleep(0.1)

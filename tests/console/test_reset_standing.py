@@ -111,16 +111,16 @@ async def test_two_resets_that_undo_leave_nothing(desk: Bookings, client: Client
     A program names the fate by a word, as the problem that it got says; another word is an error, and nothing happens.
     A rollback that was left by another reset undoes other effects: the second reset waits for its end.
     """
-    task = TaskHandle(client, desk.book())
+    waiting, task = desk.book(), TaskHandle(client, desk.book())
+    other = await client.start_workflow("UndoWorkflow", {}, id=reset_rollback_id(waiting), task_queue="nobody")
+    waits = desk.starter("reset", waiting, "--to", "list_slots", "--undo", "--json")
+    await other.terminate()
     with pytest.raises(Problem) as refused:
         await task.reset("list_slots")
     with pytest.raises(ValueError, match="'undone' is not a valid Fate"):
         await task.reset("list_slots", fate="undone")  # type: ignore[arg-type]  # as a program without types writes it
     first = (await task.reset("list_slots", fate="undo")).undone
     desk.ended(task.id)
-    other = await client.start_workflow("UndoWorkflow", {}, id=reset_rollback_id(task.id), task_queue="nobody")
-    waits = desk.starter("reset", task.id, "--to", "list_slots", "--undo", "--json")
-    await other.terminate()
     assert desk.asked("reset", task.id, "--to", "list_slots", "--undo")["undone"]
     desk.ended(task.id)
     told = desk.starter("explain", task.id).stdout

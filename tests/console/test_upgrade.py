@@ -18,6 +18,7 @@ from activities.toolbox.registry import Registry
 from client import upgrade
 from replan import Tool, tool
 from runtime.dev_server import DevServer
+from tests.console.server_lists import listed
 from tests.harness import plan, staged, step
 from tests.processes import ROOT, Processes, Running
 from tests.workflows.history import until
@@ -76,9 +77,7 @@ async def test_an_error_while_histories_are_replayed_ends_the_process(client: Cl
         handles = [await stage.start(Task(text="t", approve="all", on_escalation="wait")) for _ in range(8)]
         for handle in handles:
             await until(handle, lambda now: bool(now.open_requests))
-        async with asyncio.timeout(20):
-            while (await client.count_workflows(f"TaskQueue = '{stage.queue}' AND CloseTime IS NULL")).count < 8:
-                await asyncio.sleep(0.2)
+        await listed(client, f"TaskQueue = '{stage.queue}' AND CloseTime IS NULL", 8)
     address = client.service_client.config.target_host
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", FAILS, address, stage.queue, stderr=asyncio.subprocess.PIPE, cwd=ROOT
@@ -343,7 +342,8 @@ def test_a_deploy_sees_which_open_tasks_do_not_fit(server: DevServer, tmp_path: 
         and needed in said["required"]
     )
     assert by_query["required"][1][-1].startswith("Finish or answer these tasks before the deploy")
-    assert found["status"] == "warn" and needed in found["found"]
+    assert found["status"] == "warn" and f"{task}, step " in found["found"]
+    assert "'currency' is new and required" in found["found"]
 
 
 def test_a_check_that_could_not_look_says_so(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from runtime.dev_server import DevServer
 from runtime.payloads import DATA_CONVERTER
 from tests.broken_workflow import BrokenWorkflow
 from tests.changed_workflow import ChangedWorkflow
+from tests.console import server_lists
 from tests.console.desk import Word
 from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
@@ -143,9 +144,7 @@ async def test_every_command_says_it_and_names_the_way_out(deploys: Deploys, bro
     found = await deploys.failing(broken)
     assert await explain.explain(deploys.client, broken, JSON, None) == 0
     explained, query = printed(capsys), f"TaskQueue = '{deploys.queue}'"
-    async with asyncio.timeout(PATIENCE):
-        while not (await deploys.client.count_workflows(query)).count:
-            await asyncio.sleep(0.1)
+    await server_lists.listed(deploys.client, query)
     await list_tasks.tasks(deploys.client, JSON, status=None, query=query, limit=20)
     [listed] = printed(capsys)["tasks"]
     await list_tasks.tasks(deploys.client, Common(), status=None, query=query, limit=20)
@@ -386,9 +385,7 @@ async def test_at_a_terminal_it_is_said_and_followed_on(deploys: Deploys, server
 @pytest.mark.full
 async def test_doctor_counts_such_tasks(deploys: Deploys, broken: Handle, commands: Processes) -> None:
     """A failed check with how many of how many, which and why, and the way out."""
-    async with asyncio.timeout(PATIENCE):
-        while not (await deploys.client.count_workflows(f"TaskQueue = '{deploys.queue}'")).count:
-            await asyncio.sleep(0.1)
+    await server_lists.listed(deploys.client, f"TaskQueue = '{deploys.queue}'")
     done = await asyncio.to_thread(commands.starter, "doctor", "--queue", deploys.queue, "--json")
     [check] = [one for one in json.loads(done.stdout)["checks"] if one["name"] == "workflow tasks"]
     fails = f"1 cannot go on, since their workflow task fails: {broken.id} (unhandled failure)"
