@@ -271,17 +271,6 @@ def test_what_is_not_as_usual_is_shown(commands: Processes) -> None:
     assert "file: path, no breaker; standard" in checked.stdout
 
 
-@pytest.mark.full
-def test_a_single_call_waits_for_its_service_and_costs_one_attempt(commands: Processes) -> None:
-    """`call` is a task as any other."""
-    call(commands, "tides")
-    (commands.folder / "there").touch()
-    ended = call(commands, "tides", "there")
-
-    assert (ended["status"], ended["steps"][0]["attempts"]) == ("completed", 1)
-    assert [(fault["code"], fault["decision"]) for fault in ended["faults"]] == [("circuit_open", "wait")]
-
-
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 LOOK = CompanionSpec(kind="look")
 

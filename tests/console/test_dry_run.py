@@ -28,7 +28,7 @@ from console.commands import dry_run
 from runtime import serve
 from runtime.dev_server import DevServer
 from tests.gate import sampled
-from tests.harness import plan, step
+from tests.harness import DONE, plan, step
 from tests.processes import ROOT, Processes
 from workflows.account.outcome import Ending
 from workflows.account.task import Task, TaskStatus
@@ -279,13 +279,15 @@ OTHER = {"id": "b", "kind": "x"}
 def test_a_plan_file_carries_what_comes_next(tmp_path: Path, written: object) -> None:
     """Beside its steps, or as the list of proposals that a scripted planner takes; all of it may be used.
 
-    Two plans for rejections are two replans, although nobody gives a number.
+    Three plans for rejections are three replans, although nobody gives a number.
     """
-    task, limited = task_of(tmp_path, written), task_of(tmp_path, written, limits={"replans": 1})
+    task = task_of(tmp_path, written)
+    later = {"steps": [STEP], "revisions": [{"steps": [OTHER]}] * 3 + [DONE.model_dump(mode="json")]}
+    limits = [task_of(tmp_path, later, limits=given).limits for given in ({}, {"replans": 1})]
 
     assert task.plan == (step("a", "x"),)
     assert task.revisions == (plan(step("b", "x")), Answer(result="done"))
-    assert [(one.limits.replans, one.limits.fruitless) for one in (task, limited)] == [(1, None), (1, None)]
+    assert [(one.replans, one.fruitless) for one in limits] == [(3, None), (1, None)]
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ COMPARED: dict[str, tuple[list[Step], list[Step], list[str]]] = {
         [step("book-2", "book_slot", at="14:30")],
         ["changed: book -> book-2 (at: 14:00 -> 14:30)"],
     ),
-    "the kind": ([step("a", "get", n=1)], [step("b", "read", n=1)], ["changed: a -> b (kind: get -> read)"]),
+    "the kind": ([step("a", "get", n=1)], [step("a-2", "read", n=1)], ["changed: a -> a-2 (kind: get -> read)"]),
     "the same kind under another id": (
         [step("a", "get", n=1)],
         [step("b", "get", n=2)],

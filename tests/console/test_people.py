@@ -18,11 +18,10 @@ from client.history.story import Story
 from client.redaction import Redaction, Values
 from client.text import printable
 from client.wording import change_text
-from console.commands.reset import reset
 from console.render import requests
 from runtime.dev_server import DevServer
 from tests.activities.situations import NOW
-from tests.console.desk import QUIET, Desk, desk
+from tests.console.desk import Desk, desk
 from tests.console.histories import history
 from tests.console.replaying import replay
 from tests.console.terminal import Terminal, starter
@@ -32,7 +31,6 @@ from tests.processes import ROOT, Processes
 from tests.workflows.history import Handle, until
 from workflows.account.records import StepRecord
 from workflows.account.task import Task
-from workflows.agent import AgentWorkflow
 from workflows.limits.budget import Limits
 from workflows.people.card import Asker
 from workflows.people.requests import Change, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
@@ -357,31 +355,6 @@ async def test_a_rejection_is_told(client: Client, tmp_path: Path, console: Cons
     assert "A person rejected the call, so it was not made." in explained.stdout
     assert "The planner was asked for a new plan: plan 2 has second in its place" in explained.stdout
     assert "a person rejected the call -> a new plan, no retry" in shown.stdout
-
-
-@pytest.mark.full
-async def test_a_reset_asks_again(client: Client, tmp_path: Path) -> None:
-    """What was approved in the old run was not done, and is not done in the new one without a person."""
-    async with desk(client, tmp_path, plan(step("noted", "sign", word="dunlin"))) as writer:
-        handle = await asking(writer)
-        await approve(handle)
-        await until(handle, lambda now: len(now.requests) == 2)
-        await handle.execute_update("abort", {"by": "ann"})
-        await outcome(handle)
-        assert await reset(client, handle, QUIET, to="noted", why=None) == 0
-        again = await until(handle, lambda now: bool(now.open_requests))
-        before = writer.calls["sign dunlin"]
-        await approve(handle)
-        ended = await outcome(handle)
-
-    assert [(one.id, one.kind) for one in again.requests] == [("r1", "approval")]
-    assert (before, writer.calls["sign dunlin"], ended.status) == (1, 2, "completed")
-
-
-async def approve(handle: Handle) -> None:
-    (request,) = (await handle.query(AgentWorkflow.progress)).open_requests
-    assert request.call is not None
-    await handle.execute_update("approve", {"call": request.call.code})
 
 
 def test_no_two_calls_to_approve_look_alike() -> None:

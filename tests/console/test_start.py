@@ -100,7 +100,10 @@ def test_a_file_that_cannot_be_used_is_a_sentence(
     with pytest.raises(Problem) as wrong:
         read(file)
     assert words in str(wrong.value) and str(file) in str(wrong.value) and str(wrong.value).isprintable()
-    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == (code, 2)
+    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == (
+        code if isinstance(content, bytes) else code.replace("bad", "no"),
+        2,
+    )
 
 
 TOTAL = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
