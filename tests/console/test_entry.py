@@ -269,17 +269,14 @@ def test_a_closed_stdout_changes_no_exit_code(commands: Processes, words: tuple[
 
 @pytest.mark.parametrize("words", sampled({name: LOOKS[name] for name in ("list", "list --json", "--help")}, "list"))
 def test_a_full_disk_is_a_sentence_and_1(commands: Processes, words: tuple[str, ...]) -> None:
-    """What was asked is not where it should be."""
-    done = redirected(commands, ">/dev/full", *words)
+    """What was asked is not where it should be; a mistake that cannot be said keeps its exit code."""
+    done, unsaid = (
+        redirected(commands, ">/dev/full", *words),
+        redirected(commands, "2>/dev/full", "show", "no-such-task"),
+    )
 
     assert (done.returncode, done.stderr.removeprefix(ENCRYPTED)) == (1, FULL)
-
-
-def test_a_mistake_that_cannot_be_said_keeps_its_exit_code(commands: Processes) -> None:
-    """`2>/dev/full`: 2 for an unknown id, as ever."""
-    done = redirected(commands, "2>/dev/full", "show", "no-such-task")
-
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (unsaid.returncode, unsaid.stdout) == (2, "")
 
 
 @pytest.mark.parametrize("module", sampled({module: [module] for module in MODULES}, "temporalio.client"))

@@ -101,19 +101,14 @@ def test_the_page_is_one_file_that_loads_and_runs_nothing(page: str) -> None:
 
 
 def test_the_page_has_the_tables_of_the_terminal_and_charts(page: str, report: Report) -> None:
-    """Each figure of a chart is in a table, too."""
-    assert page.count("<svg") == 6
-    assert all(
-        f"<h2>{title}</h2>" in page for title in ("How tasks ended", "Per task", "Retries", "New plans", "Models")
-    )
-    assert all(f">{one.code}<" in page for one in report.replans)
-
-
-def test_the_page_has_colours_for_light_and_dark(page: str) -> None:
-    """The charts use the variables of the page, and no colour of their own."""
+    """Each figure of a chart is in a table, too; charts have the colours of the page, for light and dark."""
     charts = "".join(part.partition("</svg>")[0] for part in page.split("<svg")[1:])
     colours = {word.removesuffix(" !important") for word in re.findall(r"(?:fill|stroke): ?([^;}]+)", charts)}
 
+    assert page.count("<svg") == 6
+    for title in ("How tasks ended", "Per task", "Retries", "New plans", "Models"):
+        assert f"<h2>{title}</h2>" in page
+    assert all(f">{one.code}<" in page for one in report.replans)
     assert {one for one in colours if not one.startswith("var(--")} <= {"none", "transparent"}
     assert "prefers-color-scheme: dark" in page and "var(--good)" in colours
 

@@ -338,29 +338,19 @@ def test_a_huge_result_is_cut_and_says_where_the_whole_is() -> None:
     assert lines[-1] == "... cut here; all 100,000 characters: python starter.py show book-a-slot-7f3a --json"
 
 
-@pytest.mark.parametrize("id", ["a b", "x; rm -rf ~", "it's", "$HOME", "tä"])
-def test_a_shown_command_means_its_id(id: str) -> None:
-    """A shell reads it back as one word."""
-    assert shlex.split(starter("show", id, "--follow")) == ["python", "starter.py", "show", id, "--follow"]
-
-
-def test_a_usual_id_is_shown_as_it_is() -> None:
-    """No quotes where none are needed, and nothing that draws."""
+def test_a_shown_command_means_its_id() -> None:
+    """A shell reads it back as one word; no quotes where none are needed, and nothing that draws."""
+    for id in ("a b", "x; rm -rf ~", "it's", "$HOME", "tä"):
+        assert shlex.split(starter("show", id, "--follow")) == ["python", "starter.py", "show", id, "--follow"]
     assert starter("show", "book-a-slot") == "python starter.py show book-a-slot"
     assert "\x1b" not in starter("show", "\x1b[31m")
 
 
-@pytest.mark.parametrize(
-    ("reason", "remedy", "sentence"),
-    [
-        ("It is not there", "look", "It is not there: look."),
-        ("It is not there.", "look", "It is not there: look."),
-        ("It is not there", "did you mean this?", "It is not there: did you mean this?"),
-        ("It is not there", "look.", "It is not there: look."),
-    ],
-)
-def test_a_problem_ends_once(reason: str, remedy: str, sentence: str) -> None:
-    assert str(Problem("x", reason, remedy)) == sentence
+def test_a_problem_ends_once() -> None:
+    """With one sign."""
+    assert str(Problem("x", "It is not there", "did you mean this?")) == "It is not there: did you mean this?"
+    for reason, remedy in (("It is not there", "look"), ("It is not there.", "look"), ("It is not there", "look.")):
+        assert str(Problem("x", reason, remedy)) == "It is not there: look."
 
 
 def pending(kind: str, attempt: int = 1, *, waits: bool = False) -> PendingActivityInfo:

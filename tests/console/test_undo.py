@@ -449,6 +449,7 @@ async def test_a_person_is_shown_all_that_would_be_undone_and_asked_once(served:
 
 @pytest.mark.parametrize("command", ["effects", "explain", "undo", "list"])
 def test_a_session_without_tasks_is_named_with_a_remedy(served: Rollbacks, session: str, command: str) -> None:
+    """A session is named alone, without an id or a step."""
     served.run_task("put", id=f"mcp:{session}:a")
     refused = served.starter(command, "--session", f"{session}x", "--json")
     error = document(refused)["error"]
@@ -456,12 +457,6 @@ def test_a_session_without_tasks_is_named_with_a_remedy(served: Rollbacks, sessi
     assert (refused.returncode, error["code"]) == (2, "unknown_session")
     assert f"No task of a session '{session}x' is here" in error["reason"] and session in error["reason"]
     assert "replan mcp --session NAME" in error["remedy"]
-
-
-@pytest.mark.parametrize(
-    "words", [("effects", "x"), ("undo", "x"), ("explain", "x"), ("explain", "--step", "x")], ids="-".join
-)
-def test_a_session_is_named_alone(worked: Rollbacks, words: tuple[str, ...]) -> None:
-    refused = worked.starter(*words, "--session", "shop", "--json")
-
-    assert (refused.returncode, document(refused)["error"]["code"]) == (2, "usage")
+    for more in {"list": [], "explain": [["x"], ["--step", "x"]]}.get(command, [["x"]]):
+        wrong = served.starter(command, *more, "--session", "shop", "--json")
+        assert (wrong.returncode, document(wrong)["error"]["code"]) == (2, "usage")

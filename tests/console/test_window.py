@@ -209,14 +209,6 @@ def test_a_summary_counts_as_two_turns_that_proposed_no_plan() -> None:
     ]
 
 
-def test_a_hand_written_plan_that_was_refused_is_told_once() -> None:
-    """The end of the task says why, in full."""
-    more: dict[str, Any] = {"status": TaskStatus.FAILED, "code": "plan_refused", "reason": "The plan was rejected: x."}
-    whole = outcome(revisions=(), rejections=(Rejection(turn=1, reasons=("x",)),), **more)
-
-    assert tree.body(whole, None)[1:] + closing_lines(whole)[1:] == ["The plan was rejected: x."]
-
-
 def test_the_lines_tell_each_thing_once() -> None:
     told = list[str]()
     short = Compaction(turn=2, turns=1, planner="openai:b", tokens=9)
@@ -235,12 +227,18 @@ def test_the_lines_tell_each_thing_once() -> None:
     ]
 
 
-def test_the_last_answer_of_a_task_over_budget_is_shown_as_such() -> None:
-    """It is not what was asked for, but what could be said from what was there."""
+def test_an_end_without_all_that_was_asked_is_shown_as_such() -> None:
+    """A last answer is not what was asked for, but what could be said from what was there.
+
+    A hand-written plan that was refused is told once: the end of the task says why, in full.
+    """
     whole = reacting(1, status=TaskStatus.OVER_BUDGET, reason="All is used up.", result="So far 441.")
+    more: dict[str, Any] = {"status": TaskStatus.FAILED, "code": "plan_refused", "reason": "The plan was rejected: x."}
+    refused = outcome(revisions=(), rejections=(Rejection(turn=1, reasons=("x",)),), **more)
 
     told = ["All is used up.", "The answer from what was finished by then:", "So far 441."]
     assert closing_lines(whole)[1:-1] == told
+    assert tree.body(refused, None)[1:] + closing_lines(refused)[1:] == ["The plan was rejected: x."]
 
 
 def test_turns_and_summaries_are_coloured() -> None:
