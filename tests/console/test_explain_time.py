@@ -259,10 +259,6 @@ class Secret(PayloadCodec):
         return [Payload.FromString(base64.b64decode(payload.data)) for payload in payloads]
 
 
-async def said(client: Client, handle: Handle) -> list[str]:
-    return page.page_lines(explanation.explain_task(await fetch.fetch_history(client, handle, journal=True)), None)
-
-
 async def test_an_encrypted_task_is_explained_without_its_payloads(client: Client, tmp_path: Path) -> None:
     """A sentence says what is missing; with the codec nothing is."""
     config = client.config()
@@ -271,7 +267,7 @@ async def test_an_encrypted_task_is_explained_without_its_payloads(client: Clien
     async with staged(knowing, tmp_path, tools(), [plan(step("a", "flaky", word="x")), DONE]) as stage:
         handle = await stage.start()
         await outcome(handle)
-    blind, seeing = await said(client, handle), await said(knowing, handle)
+    blind, seeing = [said(await told_now(one, handle)) for one in (client, knowing)]
 
     assert [line for line in blind if line.startswith("Note  Event 1's input") and "are encrypted" in line]
     assert not [line for line in seeing if line.startswith("Note")]

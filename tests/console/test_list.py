@@ -1,4 +1,4 @@
-"""`list`, and which task is meant: the newest in our words, whatever the server calls their end, in columns that fit."""
+"""`list`, and which task is meant: the newest in our words, whatever the server calls their end, in fitting columns."""
 
 import asyncio
 import json
