@@ -87,6 +87,7 @@ SAID: dict[str, list[str]] = {
     "deadline": [
         " 1.  The deadline of 1 s passed before the task was done: give more, e.g. --deadline 2.  [events 16, 27]",
         "     a was stopped while running.  [events 15, 21-22]",
+        "To do  Give more time with `--deadline`.",
     ],
     "replans_used_up": [
         "     No new plan was asked for: All 0 replans are used up: give more, e.g. --replans 1. The "
@@ -301,7 +302,7 @@ LAID_OUT: list[tuple[str, int | None, list[str]]] = [
         [" 1.  so long that it goes on in a second", "     row                       [event 1]"],
     ),
     # A long word moves to the left before it leaves the terminal.
-    (f"It was {'x' * 38}.", 40, [" 1.  It was", f"  {'x' * 38}.", "                               [event 1]"]),
+    (f"It was {'x' * 38}", 40, [" 1.  It was", f"  {'x' * 38}", "                               [event 1]"]),
     ("x " * 100, None, [" 1.  " + "x " * 100 + "  [event 1]"]),
 ]
 

@@ -71,7 +71,7 @@ async def test_a_task_goes_on_from_the_step_that_was_mended(
         calls = dict(here.calls)
         await show(client, task, Common())
         shown = capsys.readouterr().out
-        await reset(client, task, Common(), to="a", why=None)
+        await reset(client, task, Common(), to="plan:2", why=None)
         said = [line for line in capsys.readouterr().out.splitlines() if task.id in line and "kind=" not in line]
         await outcome(client.get_workflow_handle_for(AgentWorkflow.run, task.id))
 
@@ -83,7 +83,7 @@ async def test_a_task_goes_on_from_the_step_that_was_mended(
     took = re.search(r" completed after (\d+\.\d\d) s, (0\.\d\d) s after it was reset: ", summary)
     assert took is not None and float(took[1]) > 1.1 > float(took[2]), summary
     assert re.search(r"^It was reset at .*Z; its time counts from the start\.$", shown, re.MULTILINE)
-    assert said[0].startswith(f"{task.id} goes on from before a (event ")
+    assert said[0].startswith(f"{task.id} goes on from before plan:2 (event ")
     assert said[1] == f"Follow: python starter.py show {task.id} --follow"
 
 
