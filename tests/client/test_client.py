@@ -181,10 +181,8 @@ async def test_to_start_is_idempotent_by_id(replan: Client, stage: Stage) -> Non
 
 
 async def test_to_start_and_to_extend_are_idempotent_by_key(replan: Client) -> None:
-    """The same task with the same key is one task, also after its end; another task with it is refused.
-
-    An extension that is sent twice with one key counts once.
-    """
+    """The same task with the same key is one task, also after its end; another task with it is refused. An extension
+    that is sent twice with one key counts once."""
     first = await replan.start("pay 40", key="parcel 7")
     await first.result()
     again = await replan.start("pay 40", key="parcel 7")

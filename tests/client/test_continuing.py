@@ -108,10 +108,8 @@ TOLD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("more", TOLD.values(), ids=TOLD)
 def test_what_the_planner_was_told_is_not_told_twice(more: dict[str, Any]) -> None:
-    """It answered after its last plan; only whether it read anything untrusted is said.
-
-    Of a task that was closed from outside nobody knows what it did, or read.
-    """
+    """It answered after its last plan; only whether it read anything untrusted is said. Of a task that was closed from
+    outside nobody knows what it did, or read."""
     left = remains(cut_short(step("a", revision=2), is_tainted=True, **more))
 
     assert left is not None and (left.records, left.is_tainted) == ((), True)

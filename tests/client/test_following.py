@@ -201,10 +201,8 @@ WAIT: Proposals = [plan(step("w", "wait", at="w")), DONE]
 
 
 async def test_following_adds_nothing_to_the_history(client: Client, tmp_path: Path) -> None:
-    """Looks are queries and descriptions: ten of them, and the history is as long as before.
-
-    A task that the server forgot is a sentence: there is nothing left to wait for.
-    """
+    """Looks are queries and descriptions: ten of them, and the history is as long as before. A task that the server
+    forgot is a sentence: there is nothing left to wait for."""
     opened = asyncio.Event()
     async with staged(client, tmp_path, [waiting(opened)], WAIT) as stage:
         handle = await stage.start()

@@ -73,10 +73,8 @@ async def report(client: TemporalClient, query: str) -> Report:
 
 async def test_it_adds_up_what_the_tasks_did(client: TemporalClient, query: str, report: Report) -> None:
     """How they ended, a running one marked; what followed each fault; what retries were good for; new plans by code.
-
     Calls and steps are spread over the tasks that ended; what waits has its age. The sums are those of the histories,
-    each counter with each of its labels.
-    """
+    each counter with each of its labels."""
     exits = {(one.status, one.code): one.tasks for one in report.exits}
     followed = {one.code: (one.quadrant, one.faults, one.followed) for one in report.faults}
     retries = {(one.tool, one.code): (one.retries, one.helped, one.wasted) for one in report.retries}

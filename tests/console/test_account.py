@@ -35,10 +35,8 @@ class Said(BaseModel):
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_every_reader_says_the_same_of_a_saved_history(name: str) -> None:
-    """The same counts, also where an older workflow did not write its account; redacted, the same but for values.
-
-    The n-th end of an activity in the journal is that of its n-th call, also after waits and answers.
-    """
+    """The same counts, also where an older workflow did not write its account; redacted, the same but for values. The
+    n-th end of an activity in the journal is that of its n-th call, also after waits and answers."""
     whole, hidden = [
         explanation.explain_task(await history(one)) for one in (events(name), Redaction().events(events(name)))
     ]
@@ -87,10 +85,8 @@ def test_a_call_that_several_requests_showed_belongs_to_the_newest() -> None:
 async def test_a_retried_read_and_an_attempt_that_was_cut_off_count_alike_in_every_reader(
     client: Client, tmp_path: Path
 ) -> None:
-    """The last line, the receipt and the report say 1 retry, although no step was retried.
-
-    `explain --step` and `show` say the same number: an attempt that a shutdown cut off is none of the step's.
-    """
+    """The last line, the receipt and the report say 1 retry, although no step was retried. `explain --step` and `show`
+    say the same number: an attempt that a shutdown cut off is none of the step's."""
     broken = iter([Unreachable("The line is cut.")])
     cut = iter([FaultRaised(Fault.of(Code.WORKER_SHUTDOWN, "The worker stops."))])
 

@@ -216,10 +216,8 @@ def report(rows: list[TaskRow]) -> Report:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_tables_fit_a_terminal(report: Report, width: int) -> None:
-    """No line is longer, nothing of the world moves the cursor, and codes are whole whatever followed.
-
-    The heading says which tasks are counted, one or several.
-    """
+    """No line is longer, nothing of the world moves the cursor, and codes are whole whatever followed. The heading says
+    which tasks are counted, one or several."""
     lines = printed(report, width).splitlines()
     codes, everything = ("circuit_open", "server_error", "unauthorized", "rate_limited"), dict.fromkeys(Recovery, 10)
     many = [FaultCount(quadrant="transient_semantic", code=one, faults=70, followed=everything) for one in codes]
@@ -275,10 +273,8 @@ def test_the_scale_of_a_chart_names_each_number_once(rows: list[TaskRow], most: 
 
 
 def test_a_sum_of_nothing_is_not_said_to_be_free() -> None:
-    """Tokens of a model without a known price add 0, as those of a model that costs nothing.
-
-    Where nothing ran there is no chart and no table.
-    """
+    """Tokens of a model without a known price add 0, as those of a model that costs nothing. Where nothing ran there is
+    no chart and no table."""
     page = report_page.page(report_on([]))
 
     assert [usd(paid) for paid in (0.0, 0.0005, 1234.5)] == ["0 or unknown", "0.0005", "1,234.50"]

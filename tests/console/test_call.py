@@ -90,10 +90,8 @@ def commands(server: DevServer, tmp_path: Path) -> Processes:
 
 
 async def test_a_person_sees_that_the_call_runs(commands: Processes, queue: str) -> None:
-    """At a terminal, with the line of other commands; when the call has ended, only its own lines are left.
-
-    `call ... | jq` gets the result alone; what became of the call is on stderr.
-    """
+    """At a terminal, with the line of other commands; when the call has ended, only its own lines are left. `call ... |
+    jq` gets the result alone; what became of the call is on stderr."""
     given = ("call", "echo", '{"words": "a\\u202eb"}', "--queue", queue)
     piped = await asyncio.to_thread(commands.starter, *given)
     command = starter(ROOT, "call", "dawdle", "--queue", queue)

@@ -69,10 +69,8 @@ def test_tab_offers_what_may_stand_there(tab: Tab, words: tuple[str, ...], offer
 
 
 def test_tab_offers_every_command(tmp_path: Path) -> None:
-    """After the program's name alone; here of a fresh interpreter, as a user's.
-
-    `python` may have a completion already, and runs everything else, too: it is left alone.
-    """
+    """After the program's name alone; here of a fresh interpreter, as a user's. `python` may have a completion already,
+    and runs everything else, too: it is left alone."""
     offered = Tab(tmp_path, sys.executable)("replan", "")
     command = ["bash", "--norc", "-c", "source console/completion.bash; complete -p"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

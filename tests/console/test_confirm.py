@@ -49,12 +49,10 @@ async def is_cancelled(task: Handle) -> bool:
 
 
 async def test_without_a_terminal_nothing_is_guessed(alone: DevServer, tmp_path: Path) -> None:
-    """The refusal names the task, so that a person can copy it, and the option with which a script goes on.
-
-    With that it is the newest task of those that `start` began: a call is over in a moment, and whoever tries a tool
-    means no other task by it. At a terminal nobody is asked about a step that is not there: an answer would change
-    nothing, so the mistake is reported instead of the question.
-    """
+    """The refusal names the task, so that a person can copy it, and the option with which a script goes on. With that
+    it is the newest task of those that `start` began: a call is over in a moment, and whoever tries a tool means no
+    other task by it. At a terminal nobody is asked about a step that is not there: an answer would change nothing, so
+    the mistake is reported instead of the question."""
     console = Processes(alone.address, tmp_path).starter
     async with waiting(alone) as task:
         for command in (("undo",), ("cancel",), ("reset", "--to", "x")):

@@ -68,10 +68,8 @@ def by_name(stdout: str) -> Mapping[str, Any]:
 
 
 async def test_where_all_is_well_nothing_fails(well: Processes, client: Client) -> None:
-    """Every check has its line, none fails, exit code 0; of the tools only those of the user are a warning.
-
-    Neither a key nor the store's password is printed or written into a history, where the store's path is.
-    """
+    """Every check has its line, none fails, exit code 0; of the tools only those of the user are a warning. Neither a
+    key nor the store's password is printed or written into a history, where the store's path is."""
     done = await asyncio.to_thread(well.starter, "doctor", "--queue", QUEUE)
     document = await asyncio.to_thread(well.starter, "doctor", "--queue", QUEUE, "--json")
     lines, checks = done.stdout.splitlines(), by_name(document.stdout)
@@ -117,10 +115,8 @@ def elsewhere(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Pr
 
 
 def test_without_a_worker_the_rest_is_still_looked_at(elsewhere: Processes) -> None:
-    """What needs a worker is skipped, not failed; the remedy starts one on this queue; exit code 1.
-
-    A namespace that is missing has the command that makes it.
-    """
+    """What needs a worker is skipped, not failed; the remedy starts one on this queue; exit code 1. A namespace that is
+    missing has the command that makes it."""
     done = elsewhere.starter("doctor", "--queue", "nobody-there", "--json")
     missing = elsewhere.starter("doctor", "--namespace", "shop", "--json")
     checks, others = by_name(done.stdout), by_name(missing.stdout)
@@ -231,10 +227,8 @@ def call(commands: Processes, kind: str, file: str = "missing") -> Any:
 
 
 def test_a_tool_that_is_left_alone_is_listed_until_somebody_closes_it(commands: Processes) -> None:
-    """With since when, why, and when it is tried again; `doctor` warns.
-
-    One without a breaker cannot be closed, with the nearest name and the remedy.
-    """
+    """With since when, why, and when it is tried again; `doctor` warns. One without a breaker cannot be closed, with
+    the nearest name and the remedy."""
     nothing = commands.starter("breakers", *ON_QUEUE)
     call(commands, "weather")
     listed, whole = commands.starter("breakers", *ON_QUEUE), commands.starter("breakers", *ON_QUEUE, "--json")
@@ -305,10 +299,8 @@ def findings(planner: str, *specs: ToolSpec, worker: WorkerCard | None = None) -
 
 
 def test_tools_are_counted_and_those_that_lack_something_are_named() -> None:
-    """With a remedy; a tool that is undone by another needs both, and to one of Replan's nobody can give an undo.
-
-    A worker without tools can make no plan.
-    """
+    """With a remedy; a tool that is undone by another needs both, and to one of Replan's nobody can give an undo. A
+    worker without tools can make no plan."""
     book = ToolSpec(kind="book", effect=Effect.TRANSACTIONAL, observe=LOOK, undo=CompanionSpec(kind="cancel"))
     cancel = ToolSpec(kind="cancel", effect=Effect.TRANSACTIONAL)
     counted, lacking = of_tools(findings("offline", book, cancel))
@@ -431,11 +423,9 @@ PRICES: list[tuple[str, dict[str, Any], Status, str, tuple[str, ...]]] = [
 def test_what_a_planner_costs_is_told(
     planner: str, changed: dict[str, Any], status: Status, said: str, remedy: tuple[str, ...]
 ) -> None:
-    """A warning where a provider's price is missing or old, as providers change them.
-
-    Nobody could know what a server of one's own costs; a price of the settings file has no date, since who set it
-    knows it. Beside the planner's name stands its API, and the name is what decides about keys.
-    """
+    """A warning where a provider's price is missing or old, as providers change them. Nobody could know what a server
+    of one's own costs; a price of the settings file has no date, since who set it knows it. Beside the planner's name
+    stands its API, and the name is what decides about keys."""
     given = {"converses": True, "price": PRICE, **changed}
     found = findings(planner, worker=card(keys={OPENAI: True})).model_copy(update=given)
     told = checks(found)

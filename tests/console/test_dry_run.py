@@ -76,10 +76,8 @@ def test_a_condition_is_evaluated_for_the_arguments_that_are_known(server: DevSe
 
 
 def test_the_plan_is_shown_and_nothing_is_run(desk: Processes) -> None:
-    """The steps, what they change, the sum; afterwards nothing is booked.
-
-    `--dry-run --json > FILE`, then `--plan FILE`, runs the same steps, and the task has its words.
-    """
+    """The steps, what they change, the sum; afterwards nothing is booked. `--dry-run --json > FILE`, then `--plan
+    FILE`, runs the same steps, and the task has its words."""
     code, said, errors = starter(desk, "start", "--task", TASK, "--dry-run")
     _, booked, _ = starter(desk, "call", "list_bookings", '{"name": "team"}')
     _, document, _ = starter(desk, "--task", TASK, "--documents", "documents", "--dry-run", "--json")
@@ -127,10 +125,8 @@ def test_a_hand_written_plan_is_checked_as_when_it_is_run(
 
 
 def test_a_task_that_has_no_plan_is_refused(desk: Processes) -> None:
-    """One that is not understood: the planner's reason, exit code 1, as a document with the same.
-
-    And one whose folder of documents is not there.
-    """
+    """One that is not understood: the planner's reason, exit code 1, as a document with the same. And one whose folder
+    of documents is not there."""
     code, said, _ = starter(desk, "--task", "make me a sandwich", "--dry-run")
     coded, document, _ = starter(desk, "--task", "make me a sandwich", "--dry-run", "--json")
     folder, nowhere, _ = starter(desk, "--task", TASK, "--documents", "nowhere", "--dry-run")
@@ -277,10 +273,8 @@ OTHER = {"id": "b", "kind": "x"}
     ids=["plan file", "script"],
 )
 def test_a_plan_file_carries_what_comes_next(tmp_path: Path, written: object) -> None:
-    """Beside its steps, or as the list of proposals that a scripted planner takes; all of it may be used.
-
-    Three plans for rejections are three replans, although nobody gives a number.
-    """
+    """Beside its steps, or as the list of proposals that a scripted planner takes; all of it may be used. Three plans
+    for rejections are three replans, although nobody gives a number."""
     task = task_of(tmp_path, written)
     later = {"steps": [STEP], "revisions": [{"steps": [OTHER]}] * 3 + [DONE.model_dump(mode="json")]}
     limits = [task_of(tmp_path, later, limits=given).limits for given in ({}, {"replans": 1})]
@@ -309,10 +303,8 @@ def test_what_is_no_revision_is_a_sentence(tmp_path: Path, written: object, says
 
 
 def test_the_next_plan_of_the_file_follows_a_rejection(desk: Processes) -> None:
-    """The record, the live view and `explain` say that a person wrote both; no planner was asked for a plan.
-
-    A person may write the end, too: then `explain` has the reason.
-    """
+    """The record, the live view and `explain` say that a person wrote both; no planner was asked for a plan. A person
+    may write the end, too: then `explain` has the reason."""
     file = desk.folder / "next.json"
     file.write_text(json.dumps({"steps": [MISSING], "revisions": [{"steps": [SUM]}]}))
     _, followed, _ = starter(desk, "--plan", str(file), "--id", "written", "--again")
@@ -391,10 +383,8 @@ def test_steps_are_shown_in_the_order_of_their_needs() -> None:
 
 
 def test_a_step_says_what_it_may_do() -> None:
-    """Its effect, the way back, the look after a refusal, what takes over, how often it is tried, what it needs.
-
-    The planner comes first, with its reason, or that somebody wrote the plan; programs get the same by the step's id.
-    """
+    """Its effect, the way back, the look after a refusal, what takes over, how often it is tried, what it needs. The
+    planner comes first, with its reason, or that somebody wrote the plan; programs get the same by the step's id."""
     found = drafted(
         step("b", "book"), step("m", "mail", "b", to="x"), step("l", "look"), because="It is enough\nto look."
     )

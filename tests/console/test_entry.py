@@ -64,10 +64,8 @@ def test_the_remedy_is_a_command_that_works(capsys: Captured, arguments: list[st
 
 @pytest.mark.parametrize("command", [[], ["start"], ["show"], ["cancel"]], ids=" ".join)
 def test_help_is_help(capsys: Captured, command: list[str]) -> None:
-    """Of the whole, with a task to copy, and of every command; a switch has no value in it, what takes one shows it.
-
-    A person who types nothing more sees what there is; for a script it is bad usage.
-    """
+    """Of the whole, with a task to copy, and of every command; a switch has no value in it, what takes one shows it. A
+    person who types nothing more sees what there is; for a script it is bad usage."""
     codes = [main(app, [*command, flag]) for flag in ("--help", "-h")]
     printed = capsys.readouterr().out
 
@@ -213,10 +211,8 @@ LEFT |= {name: (words, "Follow: python starter.py show call-nap-") for name, wor
 
 @pytest.mark.parametrize(("words", "back"), sampled(LEFT, "show"))
 def test_who_follows_is_told_once_which_worker_is_missing(waits: Processes, words: tuple[str, ...], back: str) -> None:
-    """With the queue of the task, also without `--queue`; after Ctrl-C how to come back, since the task goes on.
-
-    With --json all of the words are on stderr.
-    """
+    """With the queue of the task, also without `--queue`; after Ctrl-C how to come back, since the task goes on. With
+    --json all of the words are on stderr."""
     said, out, errors, code = left(waits, *words)
 
     assert (said, code, "\n" in out) == (WORDS, 130, words == FOLLOWED["show"])

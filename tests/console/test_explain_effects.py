@@ -62,11 +62,9 @@ FOUND_OUT: dict[str, tuple[list[str], NewSteps, str, str]] = {
 async def test_what_was_found_out_is_explained(
     client: Client, tmp_path: Path, calls: list[str], first: NewSteps, found: str, decision: str
 ) -> None:
-    """The read that was asked, the wait before it is believed, the verdict, and what followed.
-
-    What was asked on the way is neither a step of a plan nor an item of its own. A step that was found is finished,
-    although its own call failed, with the result that was found.
-    """
+    """The read that was asked, the wait before it is believed, the verdict, and what followed. What was asked on the
+    way is neither a step of a plan nor an item of its own. A step that was found is finished, although its own call
+    failed, with the result that was found."""
     explained = await told(client, tmp_path, World(calls), first, plan(step("two", "pay")))
     [item] = [one for one in explained.items if one.steps == ("one",) and one.decision != "retry"]
     step_text = "\n".join(row.text for _, row in page.step_rows(explained.step("one")))
@@ -98,10 +96,8 @@ async def test_nobody_can_tell(client: Client, tmp_path: Path) -> None:
 
 
 def test_asking_the_ledger_is_told_as_that() -> None:
-    """A transactional call that may have committed: not a step, nor a tool of anybody's, but the ledger.
-
-    While a read runs, and nothing is decided yet, it is told as it stands.
-    """
+    """A transactional call that may have committed: not a step, nor a tool of anybody's, but the ledger. While a read
+    runs, and nothing is decided yet, it is told as it stands."""
     told = story(call(1, "a", "transactional", lost()), call(2, "a:reconcile", "find_effect"), verdict="applied")
     [item] = explanation.explain_task(told.history).items
     runs = story(call(1, "a", "unkeyed", lost()), call(2, "a:reconcile", "read", closed=None))
@@ -162,10 +158,8 @@ async def cancelled(client: Client, folder: Path) -> AsyncIterator[Handle]:
 async def test_it_may_have_changed_the_world_for_all(
     client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`effects`, `explain`, `show` and `reset` say so, and `undo` finds out and takes it back.
-
-    The server writes no start of the attempts; so a call that could be retried counts as one that was.
-    """
+    """`effects`, `explain`, `show` and `reset` say so, and `undo` finds out and takes it back. The server writes no
+    start of the attempts; so a call that could be retried counts as one that was."""
     async with cancelled(client, tmp_path) as task:
         story = Story(await fetch_history(client, task, journal=True))
         listed = await fetch_effects(client, story, ())

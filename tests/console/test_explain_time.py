@@ -73,9 +73,7 @@ def killed(last: TimeoutType.ValueType) -> list[HistoryEvent]:
 )
 async def test_attempts_that_left_no_word_have_a_code_of_the_taxonomy(last: TimeoutType.ValueType, code: str) -> None:
     """What the server says of the last of them is all that is known; a code that docs/errors.md has not got is none.
-
-    The kind of timeout stands outside of the payloads, and their running time is no waiting.
-    """
+    The kind of timeout stands outside of the payloads, and their running time is no waiting."""
     explained, hidden = await told(killed(last)), killed(last)
     for event in hidden:
         details = event.activity_task_started_event_attributes.last_failure.timeout_failure_info
@@ -390,10 +388,8 @@ async def start_alone(client: Client, **more: Any) -> Handle:
 
 
 async def test_a_task_without_a_worker_says_so(client: Client) -> None:
-    """It was asked, and nobody has begun; to stop, and nobody has acted on it yet; then it was ended from outside.
-
-    With the reason that was given, as data. So is one that the server timed out.
-    """
+    """It was asked, and nobody has begun; to stop, and nobody has acted on it yet; then it was ended from outside. With
+    the reason that was given, as data. So is one that the server timed out."""
     handle, limited = await start_alone(client), await start_alone(client, execution_timeout=timedelta(seconds=1))
     lines = said(await told_now(client, handle))
     await handle.cancel()
@@ -451,10 +447,8 @@ FIVE = ["replan", "retry", "send_back", "fallback", "escalate"]
 
 
 async def test_the_command_tells_of_a_run_with_all_five(server: DevServer, client: Client, tmp_path: Path) -> None:
-    """In order, without any worker; 0 when explained, whatever became of the task; 2 for what is not there.
-
-    With --json one document: the items, the differences of the plans, what was kept and changed, what it cost.
-    """
+    """In order, without any worker; 0 when explained, whatever became of the task; 2 for what is not there. With --json
+    one document: the items, the differences of the plans, what was kept and changed, what it cost."""
     async with staged(client, tmp_path, tools(), EVERYTHING) as stage:
         handle = await stage.start("say everything")
         ended = await outcome(handle)

@@ -58,10 +58,8 @@ def said(explained: Explanation) -> list[str]:
 
 
 def test_a_turn_is_a_sentence() -> None:
-    """What the model called for, and what it said beside; what became of it is left out where nothing was unusual.
-
-    Many turns are one sentence: how many calls of what, from the first request to the last result.
-    """
+    """What the model called for, and what it said beside; what became of it is left out where nothing was unusual. Many
+    turns are one sentence: how many calls of what, from the first request to the last result."""
     explained = told(*move(1, because="I look first"), *move(2, "idempotent"), asked(6, 3, Answer(result="42")))
     turns = [call for turn in range(1, 31) for call in move(turn, "read" if turn % 3 else "idempotent")]
     shown = "\n".join(row[1].text for row in page.step_rows(explained.step("t2.c0")))

@@ -126,11 +126,9 @@ def words(value: Any) -> Iterator[str]:
 
 
 async def test_an_exported_task_replays(client: Client, task: Handle, tmp_path: Path) -> None:
-    """As it is and redacted, the file as it was written, with the explanation in it.
-
-    The redacted one gives nothing away, not in plain text, not in a payload, not in the explanation; equal values have
-    equal placeholders, so that a reader sees what came from where.
-    """
+    """As it is and redacted, the file as it was written, with the explanation in it. The redacted one gives nothing
+    away, not in plain text, not in a payload, not in the explanation; equal values have equal placeholders, so that a
+    reader sees what came from where."""
     whole, hidden = tmp_path / "whole.json", tmp_path / "hidden.json"
     await export(client, task, Common(), str(whole), redact=False, force=False)
     await export(client, task, Common(), str(hidden), redact=True, force=False)
@@ -206,10 +204,8 @@ async def test_pure_steps_are_told_printed_and_exported_like_others(
     client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each is cited by its only event. A local and an ordinary activity of one call are one call: the first failed only
-    because it was local, which is no news for a person. A result is printed whichever activity returned it.
-
-    Redaction replaces results, and keeps the SDK's own records of the local activities.
-    """
+    because it was local, which is no news for a person. A result is printed whichever activity returned it. Redaction
+    replaces results, and keeps the SDK's own records of the local activities."""
     large = MAX_LOCAL_RESULT + 1
     long = step("long", "lengthen", value=large)
     again = plan(step("b", "double", value=1), step("short", "lengthen", value=9), long)
@@ -365,10 +361,8 @@ def test_a_strange_file_costs_itself(tmp_path: Path) -> None:
 
 
 async def test_a_history_that_has_just_begun_replays(tmp_path: Path) -> None:
-    """A delayed start has one event, and nothing was decided; a file may have any name.
-
-    The id of a workflow is in the ids of others that it starts, so its history is replayed under it.
-    """
+    """A delayed start has one event, and nothing was decided; a file may have any name. The id of a workflow is in the
+    ids of others that it starts, so its history is replayed under it."""
     for number in (1, 2, 3):
         begun = {**DOCUMENT, "events": EVENTS[:number]}
         (tmp_path / f"begun-{number}.json").write_text(json.dumps(begun))
@@ -427,10 +421,8 @@ async def test_no_history_is_kept_in_memory() -> None:
 
 @pytest.mark.parametrize("name", ["continued", "beside_tasks/rollback", "straight"])
 async def test_a_state_of_another_form_is_not_misread(tmp_path: Path, name: str) -> None:
-    """The run of a long task that an unreleased version continued, and a rollback of what it did.
-
-    A task that such a version began waits for a worker of that version, whatever its history says.
-    """
+    """The run of a long task that an unreleased version continued, and a rollback of what it did. A task that such a
+    version began waits for a worker of that version, whatever its history says."""
     history = WorkflowHistory.from_json("older", (STRAIGHT.parent / f"{name}.json").read_text())
     markers = [event.marker_recorded_event_attributes.details.values() for event in history.events]
     payloads = [payload for details in markers for one in details for payload in one.payloads]

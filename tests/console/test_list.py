@@ -126,10 +126,8 @@ async def shop(client: Client, queue: str, capsys: Captured) -> Shop:
 
 
 async def test_every_ending_has_its_word(shop: Shop) -> None:
-    """Temporal's status and ours together: a task that was ended from outside is not `running`; the newest is first.
-
-    A document has the task's words also where no memo holds them, the question, when, and where to look.
-    """
+    """Temporal's status and ours together: a task that was ended from outside is not `running`; the newest is first. A
+    document has the task's words also where no memo holds them, the question, when, and where to look."""
     listed = {one["task_id"].removeprefix(f"{shop.queue}-"): one for one in await shop.documents()}
     told = {name: one["status"] for name, one in listed.items()}
     two, one = await shop.documents(limit=2), listed["escalated"]
@@ -297,10 +295,8 @@ async def begin(client: Client, unserved: str, id: str, *, end: bool = True) -> 
 
 
 async def test_the_newest_are_found_beyond_the_first_page(client: Client, unserved: str) -> None:
-    """A task that started last and closed first is at the end of the server's list, whatever its length.
-
-    Not one that still runs, which a server lists before all that have closed.
-    """
+    """A task that started last and closed first is at the end of the server's list, whatever its length. Not one that
+    still runs, which a server lists before all that have closed."""
     ids = [f"{unserved}-{number:02}" for number in range(60)]
     for id in ids:
         await begin(client, unserved, id, end=False)

@@ -91,10 +91,8 @@ async def test_a_long_task_stays_whole_and_once(client: Client, stage: Stage, te
 
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
 async def test_the_clock_ticks_and_ctrl_c_detaches(client: Client, stage: Stage, terminal: Following) -> None:
-    """Where only the time of a step has changed, only its row and the last are written.
-
-    After Ctrl-C the task goes on; the sentence says how to come back and how to stop; cursor and keys are as before.
-    """
+    """Where only the time of a step has changed, only its row and the last are written. After Ctrl-C the task goes on;
+    the sentence says how to come back and how to stop; cursor and keys are as before."""
     with terminal() as window:
         await window.until("attempt 1 of 4")
         assert not window.echoes

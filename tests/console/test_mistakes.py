@@ -140,10 +140,8 @@ async def world(server: DevServer, tmp_path_factory: pytest.TempPathFactory, sto
 
 
 def test_what_happened_names_what_was_typed() -> None:
-    """An option, a value, a file: a word of the line, unless something is missing in it.
-
-    There are at least forty mistakes, each with a name of its own.
-    """
+    """An option, a value, a file: a word of the line, unless something is missing in it. There are at least forty
+    mistakes, each with a name of its own."""
     typed = {one.name: shlex.split(one.line.replace("=", " ").replace("@", " "))[2:] for one in MISTAKES}
     silent = [one.name for one in MISTAKES if not (one.missing or any(word in one.what for word in typed[one.name]))]
 

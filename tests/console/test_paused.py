@@ -175,10 +175,8 @@ def place(client: Client, server: DevServer, tmp_path: Path) -> tuple[Client, De
 async def test_a_step_that_is_paused_before_its_retry_is_paused_everywhere(
     place: tuple[Client, DevServer, Path],
 ) -> None:
-    """With since when, by whom and the command that resumes it; afterwards no attempt is missing.
-
-    The call may still be made, so the task is not reset before.
-    """
+    """With since when, by whom and the command that resumes it; afterwards no attempt is missing. The call may still be
+    made, so the task is not reset before."""
     async with operator(*place, busy=1) as one:
         id = one.handle.id
         await one.pause("the bank {is} down")
@@ -307,10 +305,8 @@ async def test_a_step_that_is_paused_beyond_its_deadline(place: tuple[Client, De
 async def test_a_step_that_is_paused_before_its_first_call_was_never_called(
     place: tuple[Client, DevServer, Path], dies: bool
 ) -> None:
-    """Its outcome is known although the call may not be repeated: it is made after all.
-
-    The time of the pause is an operator's, and is not counted as a time without a worker.
-    """
+    """Its outcome is known although the call may not be repeated: it is made after all. The time of the pause is an
+    operator's, and is not counted as a time without a worker."""
     async with operator(*place, "send", behind=True, hangs=1) as one:
         await one.temporal("activity", "pause")
         document = await one.document("show")

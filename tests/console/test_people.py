@@ -101,10 +101,8 @@ async def test_what_a_task_asks_is_shown_with_the_commands_that_answer(
     signing: tuple[Desk, Handle], console: Console
 ) -> None:
     """Each answer that it takes, ready to be typed; one that is not accepted says why, and the task goes on waiting.
-
     Without a terminal following ends with exit code 3, as events each once. An answer lets the task go on; the outcome
-    keeps who gave it.
-    """
+    keeps who gave it."""
     id = signing[1].id
     said, document = await console("answer", id), await console.document("answer", id)
     wrong = await console("answer", id, "reply", "--text", "yes")

@@ -156,10 +156,8 @@ async def test_a_line_that_was_begun_answers_no_other_request(asking: Asking, fo
 
 @pytest.mark.full
 async def test_the_oldest_of_several_is_asked_first(asking: Asking, follow: Follow) -> None:
-    """It says how many more there are; where nothing was typed, one that is answered elsewhere makes room at once.
-
-    A simple terminal (TERM=dumb) cannot draw below a tree: there a second terminal answers.
-    """
+    """It says how many more there are; where nothing was typed, one that is answered elsewhere makes room at once. A
+    simple terminal (TERM=dumb) cannot draw below a tree: there a second terminal answers."""
     both = plan(step("one", "sign", word="b"), step("two", "sign", word="c"))
     async with asking(both) as (_, handle):
         await until(handle, lambda now: len(now.requests) == 2)
@@ -343,10 +341,8 @@ async def test_a_program_is_asked_nothing(asking: Asking, server: DevServer, fla
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(None, marks=pytest.mark.full)], ids=["killed", "closed"])
 async def test_a_killed_prompt_gives_the_terminal_back(asking: Asking, follow: Follow, how: int | None) -> None:
-    """One that shows what is typed, line by line; a closed terminal leaves no orphan that reads on.
-
-    Nothing is sent; the task waits.
-    """
+    """One that shows what is typed, line by line; a closed terminal leaves no orphan that reads on. Nothing is sent;
+    the task waits."""
     async with asking(SIGN) as (_, handle):
         with follow(handle) as terminal:
             await prompts(terminal, CHOICES)

@@ -113,13 +113,11 @@ async def closed(client: Client, id: str) -> str:
 
 
 async def test_what_an_open_or_young_task_stored_is_kept(place: Place) -> None:
-    """An open one whatever its worker's clock said: by that clock it was stored before the task began.
-
-    One that runs again under its id: the newest run counts, be it made by `reset`, by continuing as new or `--again`.
-    A question: a draft of a plan may take a while. What was stored within the hour, whatever was asked for: clocks
-    differ, and a task may be reset or undone just after its end. What a closed task stored while it is undone, and what
-    the rollback itself stored; both go when that has ended.
-    """
+    """An open one whatever its worker's clock said: by that clock it was stored before the task began. One that runs
+    again under its id: the newest run counts, be it made by `reset`, by continuing as new or `--again`. A question: a
+    draft of a plan may take a while. What was stored within the hour, whatever was asked for: clocks differ, and a task
+    may be reset or undone just after its end. What a closed task stored while it is undone, and what the rollback
+    itself stored; both go when that has ended."""
     client, open, question = place.client, new("open"), new("inspect")
     over, old, young, undone = [await closed(client, new(name)) for name in ("over", "old", "young", "undone")]
     again = await begun(client, await closed(client, new("again")))
@@ -166,10 +164,8 @@ async def test_many_tasks_are_asked_about_page_by_page(place: Place) -> None:
 
 
 async def test_a_conversation_is_kept_that_an_open_task_will_carry_on(place: Place) -> None:
-    """No worker has taken that one yet, so that it has no turn of its own; afterwards it goes.
-
-    A memo that nobody can read stops no prune: another program's task may wait for ever on a queue without a worker.
-    """
+    """No worker has taken that one yet, so that it has no turn of its own; afterwards it goes. A memo that nobody can
+    read stops no prune: another program's task may wait for ever on a queue without a worker."""
     past = await place.converse(await closed(place.client, new("over")))
     fields = {CONTINUES_MEMO: malformed.payload('"half'), "outcome": malformed.payload("{")}
     foreign = await malformed.start(place.client, "AgentWorkflow", [], "nobody", memo=Memo(fields=fields))

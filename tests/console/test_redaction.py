@@ -259,10 +259,8 @@ def test_a_contract_stays_one() -> None:
 
 
 def test_specs_that_come_with_a_plan_are_specs_after_it() -> None:
-    """A worker with other tools planned: the history replays, so the task uses what it was told.
-
-    What a computation was made of is hidden: its arguments are data, as the sentence of an untrusted text is.
-    """
+    """A worker with other tools planned: the history replays, so the task uses what it was told. What a computation was
+    made of is hidden: its arguments are data, as the sentence of an untrusted text is."""
     spec = ToolSpec(kind="pay", effect=Effect.KEYED, retry="patient", approve="args.iban == 'DE99'")
     proposed = Proposed(proposal=NewSteps(steps=()), planner="x", specs={"pay": spec.model_dump(mode="json")})
     origin = Origin(step="p", at="to", source="c", computed="join from parts Ann Lee", quote="Pay Ann Lee.")

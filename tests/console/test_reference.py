@@ -350,10 +350,8 @@ def default(parameter: Any) -> str:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_and_argument_is_explained(name: str) -> None:
-    """Under every name that it has, in the order of `--help`; those of all commands are explained once.
-
-    Of an argument, how it is written and what it is; what an ID is stands at the beginning.
-    """
+    """Under every name that it has, in the order of `--help`; those of all commands are explained once. Of an argument,
+    how it is written and what it is; what an ID is stands at the beginning."""
     rows = {tuple(re.findall(r"(?<!\S)-[\w-]+", row[0])): row[1] for row in tables(CONSOLE[name]).get("option", [])}
     own = {tuple(sorted(one.opts, key=len)): default(one) for one in taken(name, "option") if one.opts[0] not in COMMON}
     arguments = [one.metavar if one.required else f"[{one.metavar}]" for one in taken(name, "argument")]

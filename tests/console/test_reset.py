@@ -53,11 +53,9 @@ SIGNED = plan(step("a", "look"), step("b", "sign", "a"), step("c", "write", "b",
 async def test_a_task_goes_on_from_the_step_that_was_mended(
     client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What came before is kept and not called again; the step is done again, and then what needs it.
-
-    The keys stay those of the first run, so that whatever a step did before counts as done for the new run too. So does
-    the start, so the time since the reset stands beside it. It says how to follow, to people and to programs.
-    """
+    """What came before is kept and not called again; the step is done again, and then what needs it. The keys stay
+    those of the first run, so that whatever a step did before counts as done for the new run too. So does the start, so
+    the time since the reset stands beside it. It says how to follow, to people and to programs."""
     async with desk(client, tmp_path, SIGNED) as here:
         task = await here.run()
         first = (await task.describe()).run_id
@@ -333,10 +331,8 @@ TWO: Proposals = [plan(step("a", "look")), plan(step("b", "send", word="hi")), D
 
 async def test_the_planner_is_told_what_stands(client: Client, tmp_path: Path) -> None:
     """An effect of a later plan is in the way: it would be planned anew, and `--undo` promises that it is gone first.
-
     With `--keep` the planner is told of the step with its result, of no plan of this run; a proposal that uses its id
-    again is sent back.
-    """
+    again is sent back."""
     async with told(client, tmp_path, *TWO) as desk:
         task = await desk.run()
         await desk.refuses(task, "a", r"^'b' \(send\) was applied after 'a' and stands: .* under another key")
@@ -355,9 +351,7 @@ async def test_the_planner_is_told_what_stands(client: Client, tmp_path: Path) -
 @pytest.mark.parametrize("to", ["b", pytest.param("c", marks=pytest.mark.full)])
 async def test_an_effect_of_the_same_plan_is_in_the_way_behind_a_read(client: Client, tmp_path: Path, to: str) -> None:
     """What is read before it may be another thing this time: then it would be refused, and planned under another id.
-
-    One that is called at once with its key is not: nothing can come before it that leads to another plan.
-    """
+    One that is called at once with its key is not: nothing can come before it that leads to another plan."""
     async with told(client, tmp_path, plan(*CHAIN), DONE) as desk:
         task = await desk.run()
         await desk.refuses(task, "a", r"'b' \(send\) was applied after 'a'")
@@ -419,10 +413,8 @@ async def test_an_effect_of_unknown_outcome_is_told_as_that(client: Client, tmp_
 
 @pytest.mark.full
 async def test_a_running_task_is_told_too(client: Client, tmp_path: Path) -> None:
-    """Its run is told and then set back, so that the new one knows from its first moment on.
-
-    Not one that was closed from outside: going back to its last moment might call something; so it is refused.
-    """
+    """Its run is told and then set back, so that the new one knows from its first moment on. Not one that was closed
+    from outside: going back to its last moment might call something; so it is refused."""
     script = [plan(step("a", "look")), plan(step("b", "send")), plan(step("c", "stare"))]
     async with told(client, tmp_path, *script) as desk:
         task = desk.newest((await desk.stage.start()).id)

@@ -72,10 +72,8 @@ async def set_back(client: Client, id: str, step: str) -> str:
 
 
 def test_a_reset_that_could_apply_an_effect_again_is_refused(desk: Bookings) -> None:
-    """The slot that the new plan booked would be booked again under another id: exit 1, what stands, and two ways.
-
-    With `--undo` it is undone before, and one booking stands in the end, under another id.
-    """
+    """The slot that the new plan booked would be booked again under another id: exit 1, what stands, and two ways. With
+    `--undo` it is undone before, and one booking stands in the end, under another id."""
     task = desk.book()
     refused = desk.starter("reset", task, "--to", "list_slots", "--json")
     error, before = document(refused)["error"], desk.effects(task)
@@ -106,11 +104,9 @@ async def test_all_calls_of_a_task_have_its_effect_key(desk: Bookings, client: C
 
 @pytest.mark.full
 async def test_two_resets_that_undo_leave_nothing(desk: Bookings, client: Client) -> None:
-    """Each rollback is read: what the first one undid is not said to stand after the second.
-
-    A program names the fate by a word, as the problem that it got says; another word is an error, and nothing happens.
-    A rollback that was left by another reset undoes other effects: the second reset waits for its end.
-    """
+    """Each rollback is read: what the first one undid is not said to stand after the second. A program names the fate
+    by a word, as the problem that it got says; another word is an error, and nothing happens. A rollback that was left
+    by another reset undoes other effects: the second reset waits for its end."""
     waiting, task = desk.book(), TaskHandle(client, desk.book())
     other = await client.start_workflow("UndoWorkflow", {}, id=reset_rollback_id(waiting), task_queue="nobody")
     waits = desk.starter("reset", waiting, "--to", "list_slots", "--undo", "--json")

@@ -126,10 +126,8 @@ def test_a_schema_is_read_as_it_is(tmp_path: Path, schema: dict[str, Any]) -> No
 
 
 def test_options_and_a_plan_file_become_a_task(tmp_path: Path) -> None:
-    """Words, limits, ids, kinds, arguments and needs; a plan alone names the task, and the rest is the task's own.
-
-    A misspelt `approve` must not start a task that asks nobody.
-    """
+    """Words, limits, ids, kinds, arguments and needs; a plan alone names the task, and the rest is the task's own. A
+    misspelt `approve` must not start a task that asks nobody."""
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({"steps": [{"id": "a", "kind": "x", "args": {"n": 1}, "needs": ["b"]}]}))
     schema = {"type": "string"}

@@ -84,10 +84,8 @@ async def test_a_proposal_that_was_rejected_did_not_fail(desk: Processes, api: M
 
 
 async def test_a_conversation_that_is_carried_on_begins_with_the_earlier_task(desk: Processes, api: ModelApi) -> None:
-    """`start --continue`: the turns of both, and which is whose; the model was told the earlier ones, too.
-
-    As one document: with the plan as the model wrote it, whole, and the keys that docs/console.md names.
-    """
+    """`start --continue`: the turns of both, and which is whose; the model was told the earlier ones, too. As one
+    document: with the plan as the model wrote it, whole, and the keys that docs/console.md names."""
     earlier = await task(desk, api, PLANS, finishes("441"))
     document = json.loads((await done(desk, "transcript", earlier, "--json")).stdout)
     later = await task(desk, api, finishes("still 441"), options=("--continue", earlier))

@@ -245,9 +245,7 @@ def rolled_back() -> Outcome:
 
 def test_a_rollback_has_a_heading_of_its_own_below_the_plans() -> None:
     """With what stays and no call could take back, and the calls that were made; none of them is a step of the plan.
-
-    The plain view says the heading before the first of it, and each line once however often it looks.
-    """
+    The plain view says the heading before the first of it, and each line once however often it looks."""
     lines = [" ".join(line.split()[:3]) for line in tree.body(rolled_back(), None)[1:]]
     said = list[str]()
     view = LinesView(Common(), None, said.append)

@@ -45,10 +45,8 @@ def served(worked: Rollbacks) -> Rollbacks:
 
 
 def test_every_effect_is_undone_once_however_often_it_is_wanted(served: Rollbacks) -> None:
-    """Rows in the store and in the bank, letters, shouts, files: the newest first; then nothing is called.
-
-    `list` has the task alone, and no rollback.
-    """
+    """Rows in the store and in the bank, letters, shouts, files: the newest first; then nothing is called. `list` has
+    the task alone, and no rollback."""
     task = served.run_task(*ALL)
     first, calls = served.starter("undo", task), served.calls()[-5:]
     made = len(served.calls())
@@ -67,10 +65,8 @@ def test_every_effect_is_undone_once_however_often_it_is_wanted(served: Rollback
 
 
 def test_what_cannot_be_undone_is_named(served: Rollbacks) -> None:
-    """No undo, and nobody knows: the exit code says that a person has to look, and what can be undone is, once.
-
-    The task's own history knows nothing of a rollback after its end; `show` and `explain` do.
-    """
+    """No undo, and nobody knows: the exit code says that a person has to look, and what can be undone is, once. The
+    task's own history knows nothing of a rollback after its end; `show` and `explain` do."""
     task = served.run_task("note", "engrave", "shout:lost")
     before = served.starter("explain", task).stdout
     undone, made = served.starter("undo", task, "--json"), served.calls()
@@ -105,10 +101,8 @@ def test_a_thread_that_outlived_its_task_is_named_and_its_end_is_known(served: R
 
 @pytest.mark.full
 def test_a_worker_may_be_killed_in_the_middle(desk: Rollbacks) -> None:
-    """Each effect is undone once all the same, and `undo` a second time follows the rollback that runs already.
-
-    Without a worker nobody knows what to undo.
-    """
+    """Each effect is undone once all the same, and `undo` a second time follows the rollback that runs already. Without
+    a worker nobody knows what to undo."""
     with desk.one():
         task = desk.run_task(*ALL)
     nobody = desk.starter("undo", task, "--json")
@@ -268,10 +262,8 @@ def effects(desk: Rollbacks, task: str) -> list[dict[str, Any]]:
 
 
 def test_every_effect_is_listed_with_what_is_known(served: Rollbacks) -> None:
-    """Those of ledgers and those that only the history has, the oldest first, each with its key.
-
-    After a rollback: when it was undone, by which call; and what that call did is an effect, too.
-    """
+    """Those of ledgers and those that only the history has, the oldest first, each with its key. After a rollback: when
+    it was undone, by which call; and what that call did is an effect, too."""
     kinds = ("note", "deposit", "send", "put", "shout:lost")
     task = served.run_task(*kinds)
     told = effects(served, task)
@@ -295,10 +287,8 @@ def test_every_effect_is_listed_with_what_is_known(served: Rollbacks) -> None:
 
 
 def test_a_ledger_that_cannot_be_read_is_named(served: Rollbacks) -> None:
-    """What the history and the other ledgers know is listed all the same, and nobody is told that this is all.
-
-    What the task undid itself is undone; of a task that changed nothing a clear sentence says so.
-    """
+    """What the history and the other ledgers know is listed all the same, and nobody is told that this is all. What the
+    task undid itself is undone; of a task that changed nothing a clear sentence says so."""
     task = served.run_task("note", "deposit", "person", options=("--on-escalation", "undo"))
     nothing = served.run_task("person")
     bank = served.folder / "bank.db"
@@ -340,10 +330,8 @@ def test_what_a_ledger_has_of_a_run_that_was_reset_is_listed(served: Rollbacks) 
 
 
 def test_a_store_from_an_older_backup_is_said(server: DevServer, tmp_path: Path) -> None:
-    """What tasks have applied since, and its ledger does not have, is named by `doctor` and marked by `effects`.
-
-    Not what was undone, and what another database has.
-    """
+    """What tasks have applied since, and its ledger does not have, is named by `doctor` and marked by `effects`. Not
+    what was undone, and what another database has."""
     desk = Rollbacks(server.address, tmp_path)
     store, copy = desk.folder / "state" / "store.db", desk.folder / "copy.db"
     with desk.one():

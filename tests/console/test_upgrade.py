@@ -297,10 +297,8 @@ PLAN = """{"steps": [
 
 @pytest.mark.timeout(120)
 def test_a_deploy_sees_which_open_tasks_do_not_fit(server: DevServer, tmp_path: Path) -> None:
-    """With exit code 1 under --strict; the result of the finished step stays, and so its field is no misfit.
-
-    A default makes the calls fit. With a worker and without one; `doctor` asks the worker that runs.
-    """
+    """With exit code 1 under --strict; the result of the finished step stays, and so its field is no misfit. A default
+    makes the calls fit. With a worker and without one; `doctor` asks the worker that runs."""
     task = queue = f"q-{uuid.uuid4().hex[:8]}"
     place = Processes(server.address, tmp_path)
     for name, parts in VERSIONS.items():

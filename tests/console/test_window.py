@@ -228,10 +228,8 @@ def test_the_lines_tell_each_thing_once() -> None:
 
 
 def test_an_end_without_all_that_was_asked_is_shown_as_such() -> None:
-    """A last answer is not what was asked for, but what could be said from what was there.
-
-    A hand-written plan that was refused is told once: the end of the task says why, in full.
-    """
+    """A last answer is not what was asked for, but what could be said from what was there. A hand-written plan that was
+    refused is told once: the end of the task says why, in full."""
     whole = reacting(1, status=TaskStatus.OVER_BUDGET, reason="All is used up.", result="So far 441.")
     more: dict[str, Any] = {"status": TaskStatus.FAILED, "code": "plan_refused", "reason": "The plan was rejected: x."}
     refused = outcome(revisions=(), rejections=(Rejection(turn=1, reasons=("x",)),), **more)
@@ -318,10 +316,8 @@ def asked(reason: str) -> Listed:
 
 
 def test_what_a_task_asks_is_whole_at_80_columns() -> None:
-    """Wrapped between words, with a command that can be copied, and cut between words only if it is very long.
-
-    The need of an approval is no last fault.
-    """
+    """Wrapped between words, with a command that can be copied, and cut between words only if it is very long. The need
+    of an approval is no last fault."""
     reason = f"pay needs approval ({' and '.join(['args.amount > 500'] * 6)})."
     heading, row, *below = list_tasks.table([asked(reason)], 80, NOW)
     *_, cut, command = list_tasks.table([asked("because of that " * 100)], 80, NOW)

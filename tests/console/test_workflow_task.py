@@ -133,11 +133,9 @@ def printed(captured: Captured) -> Any:
 
 
 async def test_every_command_says_it_and_names_the_way_out(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
-    """`show` does not ask for a worker beside one that runs: exit code 3, the cause, the attempt, what to do.
-
-    What the worker said comes from outside: one line, no escape, 300 cells at most. `explain` has the way out as what
-    is to be done; `list` says `running`, and below what is wrong. `cancel` asks, but only a person can bring it about.
-    """
+    """`show` does not ask for a worker beside one that runs: exit code 3, the cause, the attempt, what to do. What the
+    worker said comes from outside: one line, no escape, 300 cells at most. `explain` has the way out as what is to be
+    done; `list` says `running`, and below what is wrong. `cancel` asks, but only a person can bring it about."""
     with pytest.raises(Problem) as said:
         await show.show(deploys.client, broken, JSON)
     remedy = render(said.value.remedy, as_command)
@@ -189,9 +187,7 @@ async def test_a_follower_says_it_once_and_follows_on_when_a_worker_is_mended(
     deploys: Deploys, capsys: Captured
 ) -> None:
     """Attached before it begins: told after seconds, not as a worker's silence; then that it goes on, to the end.
-
-    Afterwards nothing is said of it any more.
-    """
+    Afterwards nothing is said of it any more."""
     heard, handle = Heard(), await deploys.begin()
     following = asyncio.create_task(Follower(deploys.client, handle, heard).to_the_end())
     async with deploys.worker(BrokenWorkflow), asyncio.timeout(PATIENCE):
@@ -344,10 +340,8 @@ def commands(server: DevServer, tmp_path: Path) -> Processes:
 
 @pytest.mark.full
 async def test_a_document_is_not_waited_for_for_ever(deploys: Deploys, commands: Processes) -> None:
-    """Where nobody watches: after the third attempt an error document, exit code 3; the task goes on existing.
-
-    With --jsonl: an event with the cause, then the error. So also if a program starts a task.
-    """
+    """Where nobody watches: after the third attempt an error document, exit code 3; the task goes on existing. With
+    --jsonl: an event with the cause, then the error. So also if a program starts a task."""
     handle, follow = await deploys.begin(), ("show", "--follow")
     words = ("start", "--task", "a task", "--id", deploys.queue, "--queue", deploys.queue, "--json")
     asked = ((*follow, handle.id, "--json"), (*follow, handle.id, "--jsonl"), words)
@@ -429,10 +423,8 @@ async def test_a_cause_is_read_from_the_servers_field() -> None:
 
 
 async def test_signals_do_not_hide_that_it_fails_for_long() -> None:
-    """Each begins the count of attempts anew; the failures that are written down count, too.
-
-    One workflow task that timed out is given to the next worker; three are worth a word.
-    """
+    """Each begins the count of attempts anew; the failures that are written down count, too. One workflow task that
+    timed out is given to the next worker; three are worth a word."""
     given = Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
     found = await of_streak([failed(number, given) for number in (13, 9, 5)], DATA_CONVERTER, "a-task", "replan", 2)
     event = HistoryEvent(event_id=5, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
