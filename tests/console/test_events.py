@@ -260,10 +260,7 @@ CASES: dict[str, tuple[Sequence[JournalEntry], Sequence[str]]] = {
         (*RUNS, attempted("reconcile"), found("wait", LATER)),
         ("fault reconcile", "fault wait"),
     ),
-    "a decision that a rollback only confirms": (
-        (*RUNS, attempted("escalate"), ONLY_CONFIRMED),
-        ("fault escalate",),
-    ),
+    "a decision that a rollback only confirms": ((*RUNS, attempted("escalate"), ONLY_CONFIRMED), ("fault escalate",)),
     "a decision of a person": (
         (*RUNS, attempted("ask"), steps.Decided(step="book", decision="replan"), ended(StepStatus.FAILED)),
         ("fault ask", "fault replan", f"{BOOK} failed"),
@@ -280,10 +277,7 @@ CASES: dict[str, tuple[Sequence[JournalEntry], Sequence[str]]] = {
         (*RUNS, ABOUT_BUDGET, people.Closed(request="r1", why="unanswered")),
         ("request", "answer"),
     ),
-    "an end that closes what is open": (
-        (*BEGINNING, ABOUT_BUDGET, FAILED),
-        ("request", "answer", f"{BOOK} skipped"),
-    ),
+    "an end that closes what is open": ((*BEGINNING, ABOUT_BUDGET, FAILED), ("request", "answer", f"{BOOK} skipped")),
     "a rollback": (
         (*RUNS, ended(), *ROLLBACK, journal.UndoEnded(step="book", undo=UNDONE)),
         (

@@ -194,11 +194,7 @@ COMPARED: dict[str, tuple[list[Step], list[Step], list[str]]] = {
         [step("b", "say"), OF_B],
         ["changed: c (word: <a.said> -> <b>, needs: a -> b)", "added: b (say)", "dropped: a"],
     ),
-    "the most alike": (
-        BOTH,
-        [step("x", "get", n=2), step("y", "get", n=1)],
-        ["changed: b -> x and a -> y"],
-    ),
+    "the most alike": (BOTH, [step("x", "get", n=2), step("y", "get", n=1)], ["changed: b -> x and a -> y"]),
     "nothing": ([step("a", "get")], [step("a", "get")], ["planned as before: a"]),
     "everything": ([step("a", "get")], [step("b", "put")], ["added: b (put)", "dropped: a"]),
     "a finished step": (

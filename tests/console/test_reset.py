@@ -164,11 +164,7 @@ REFUSED: dict[str, tuple[list[Step], str, str]] = {
         f"{CHANGED} .*: reset to what came after it: d, plan:2",
     ),
     "an effect with a result that is not right": ([LOOKED, step("b", "lie", "a")], "b", CHANGED),
-    "an unknown step": (
-        [step("price", "look")],
-        "prise",
-        "has no step 'prise': did you mean price: reset to one of ",
-    ),
+    "an unknown step": ([step("price", "look")], "prise", "has no step 'prise': did you mean price: reset to one of "),
     "a step that never started": (
         [step("a", "lie"), step("b", "look", "a")],
         "b",
