@@ -39,11 +39,6 @@ CONFLICT = failure("HTTPStatusError", "Client error '409 Conflict' for url 'http
 SILENT = timeout("START_TO_CLOSE")
 
 
-@pytest.fixture
-def commands(server: DevServer, tmp_path: Path) -> Processes:
-    return Processes(server.address, tmp_path)
-
-
 @activity.defn(name="charge")
 async def charge(account: str) -> None:
     raise ApplicationError("the shop returned 409", type="ShopError")

@@ -84,11 +84,6 @@ async def queue(client: Client, tmp_path: Path) -> AsyncIterator[str]:
         yield stage.queue
 
 
-@pytest.fixture
-def commands(server: DevServer, tmp_path: Path) -> Processes:
-    return Processes(server.address, tmp_path)
-
-
 async def test_a_person_sees_that_the_call_runs(commands: Processes, queue: str) -> None:
     """At a terminal, with the line of other commands; when the call has ended, only its own lines are left. `call ... |
     jq` gets the result alone; what became of the call is on stderr."""

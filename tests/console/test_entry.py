@@ -103,11 +103,6 @@ def test_a_server_that_is_not_there_is_a_sentence_and_6(nobody: Processes, words
     assert json.loads(document.stdout)["error"]["code"] == "unreachable"
 
 
-@pytest.fixture
-def commands(server: DevServer, tmp_path: Path) -> Processes:
-    return Processes(server.address, tmp_path)
-
-
 NO_TASK = "There is no task 'no-such-task' here: `python starter.py list` shows those there are.\n"
 
 

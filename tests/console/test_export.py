@@ -31,7 +31,6 @@ from console.exits import OF_PROBLEM
 from console.files import require_writable
 from console.options import Common
 from replan import Busy, NeedsPerson, Refused, Tool, tool
-from runtime.dev_server import DevServer
 from tests.console.desk import QUIET
 from tests.console.replaying import HISTORIES, replay
 from tests.gate import sampled
@@ -269,11 +268,6 @@ async def locked(args: Word) -> Said:
 STRAIGHT = next(file for file in HISTORIES if file.stem == "straight")
 DOCUMENT = json.loads(STRAIGHT.read_text(encoding="utf-8"))
 EVENTS = DOCUMENT["events"]
-
-
-@pytest.fixture
-def commands(server: DevServer, tmp_path: Path) -> Processes:
-    return Processes(server.address, tmp_path)
 
 
 def changed(folder: Path, old: str, new: str) -> str:

@@ -17,7 +17,6 @@ from client.start import MAX_PLAN, build_task, new_id, read_plan, start
 from console.arguments import read_effect
 from console.commands.start import MAX_SCHEMA, read_schema
 from console.exits import OF_PROBLEM
-from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal
 from tests.gate import sampled
 from tests.harness import step
@@ -260,11 +259,6 @@ for given in ("", "json", "jsonl", "detach"):
 """
 
 
-@pytest.fixture
-def console(server: DevServer, tmp_path: Path) -> Processes:
-    return Processes(server.address, tmp_path)
-
-
 USUAL = Limits(tool_calls=100, tokens=500_000, replans=2)
 FILE = 'usd = 2.5\ndeadline = 60\ntokens = "unlimited"\nreplans = 1\n'
 GIVEN: dict[str, tuple[str, str, Limits]] = {
@@ -284,15 +278,15 @@ GIVEN: dict[str, tuple[str, str, Limits]] = {
 
 @pytest.mark.parametrize(("words", "settings", "limits"), GIVEN.values(), ids=GIVEN)
 async def test_a_task_has_the_limits_that_somebody_gave_or_the_usual_ones(
-    client: Client, console: Processes, words: str, settings: str, limits: Limits
+    client: Client, commands: Processes, words: str, settings: str, limits: Limits
 ) -> None:
     """100 tool calls, 500,000 tokens, 2 replans of which two in a row may finish no step, no limit of money or time."""
-    file = console.folder / "mine.toml"
+    file = commands.folder / "mine.toml"
     file.write_text(f"[budgets.background]\n{settings}")
     if settings and not words:
-        console.environment["REPLAN_SETTINGS"] = str(file)
+        commands.environment["REPLAN_SETTINGS"] = str(file)
     given = words.format(file).split()
-    began = console.starter("start", "--task", "anything", "--detach", "--json", "--queue", "nobody", *given)
+    began = commands.starter("start", "--task", "anything", "--detach", "--json", "--queue", "nobody", *given)
     handle = client.get_workflow_handle(json.loads(began.stdout)["task_id"])
     begun = (await handle.fetch_history()).events[0]
     await handle.terminate()
@@ -312,10 +306,10 @@ async def test_a_task_has_the_limits_that_somebody_gave_or_the_usual_ones(
     ],
 )
 def test_a_budget_that_cannot_be_used_is_said_before_anything_is_connected(
-    console: Processes, options: list[str], code: str, words: str
+    commands: Processes, options: list[str], code: str, words: str
 ) -> None:
     """One sentence and exit code 2, without a server."""
-    ended = console.starter("start", "--task", "x", "--json", "--address", "localhost:1", *options)
+    ended = commands.starter("start", "--task", "x", "--json", "--address", "localhost:1", *options)
     error: dict[str, Any] = json.loads(ended.stdout)["error"]
 
     assert (ended.returncode, error["code"]) == (2, code)
@@ -334,8 +328,8 @@ CLOSED = {"a pipe": [""], "closed": ["0<&-"], "empty": ["</dev/null"]}
 
 
 @pytest.mark.parametrize("closed", sampled(CLOSED, "empty"))
-def test_without_a_terminal_at_both_ends_nobody_waits(console: Processes, closed: str) -> None:
+def test_without_a_terminal_at_both_ends_nobody_waits(commands: Processes, closed: str) -> None:
     """A pipe, an empty input and a closed one are no person."""
-    ended = console.run(["sh", "-c", f'exec "$@" {closed} 2>/dev/null', "sh", sys.executable, "-c", PROFILE])
+    ended = commands.run(["sh", "-c", f'exec "$@" {closed} 2>/dev/null', "sh", sys.executable, "-c", PROFILE])
 
     assert ended.stdout.split() == ["background"] * 4

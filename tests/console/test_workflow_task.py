@@ -333,11 +333,6 @@ async def test_a_payload_that_cannot_be_read_is_waited_for(deploys: Deploys, cli
     assert result.status is TaskStatus.COMPLETED
 
 
-@pytest.fixture
-def commands(server: DevServer, tmp_path: Path) -> Processes:
-    return Processes(server.address, tmp_path)
-
-
 @pytest.mark.full
 async def test_a_document_is_not_waited_for_for_ever(deploys: Deploys, commands: Processes) -> None:
     """Where nobody watches: after the third attempt an error document, exit code 3; the task goes on existing. With
