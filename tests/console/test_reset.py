@@ -296,7 +296,7 @@ class Told:
         assert await reset(self.stage.client, task, QUIET, to=to, why=None, fate=fate) == 0
         return await outcome(self.newest(task.id))
 
-    async def refuses(self, task: Handle, to: str, words: str = "", fate: Fate | None = None) -> str:
+    async def refuses(self, task: Handle, to: str, words: str | None = None, fate: Fate | None = None) -> str:
         """The code with which a reset is refused, in these words; the task stays as it is."""
         before = (await task.describe()).run_id
         with pytest.raises(Problem, match=words) as refused:
