@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from client.client import TaskHandle
 from client.events import Ended, Events, Gap, Restarted, Silence, StepChanged, TaskEvent
-from client.follow import Follower, Silent, fetch_state
+from client.follow import Follower, Silent, TaskState, fetch_state
 from client.problem import Problem
 from client.tasks import Handle
 from replan import Tool, Unreachable, tool
@@ -224,7 +224,8 @@ async def test_following_adds_nothing_to_the_history(client: Client, tmp_path: P
 
 async def test_a_follower_sees_attempts_while_they_run(client: Client, tmp_path: Path) -> None:
     """Which of how many, and what the one before met; the server knows before the worker's query does."""
-    opened, found = asyncio.Event(), None
+    opened = asyncio.Event()
+    found: TaskState | None = None
     async with staged(client, tmp_path, [waiting(opened, failures=1)], WAIT) as stage:
         handle = await stage.start()
         async with asyncio.timeout(PATIENCE):

@@ -49,7 +49,7 @@ async def wait(args: Word) -> Word:
     return args
 
 
-NAMED = {
+NAMED: dict[str | None, str | None] = {
     **{None: None, "running": "running", "Canceled": "cancelled", "CANCELLED": "cancelled", "Failed": "failed"},
     **{"over-budget": "over_budget", " escalated ": "escalated"},
 }

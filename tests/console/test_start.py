@@ -46,7 +46,7 @@ def test_an_id_reads_like_the_task_and_is_never_the_same(text: str, begins: str)
 
 
 DRAFT_7 = b'"$schema": "http://json-schema.org/draft-07/schema#"'
-PLANS = [
+PLANS: list[tuple[bytes | str | None, str]] = [
     (b"", "the file is not JSON ("),
     (b"{", "the file is not JSON ("),
     (b"\xff", "it is neither UTF-8 nor UTF-16"),
@@ -59,7 +59,7 @@ PLANS = [
     (None, "(No such file or directory): give plan a file that can be read"),
     (".", "(Is a directory): give plan a file that can be read"),
 ]
-SCHEMAS = [
+SCHEMAS: list[tuple[bytes | str | None, str]] = [
     (b"", "it is not JSON (Expecting value"),
     (b"\xff", "it is not JSON ('utf-8' codec"),
     (b'{"minimum": NaN}', "it is not JSON (NaN is not a number in JSON)"),
@@ -82,7 +82,10 @@ SCHEMAS = [
     (None, "(No such file or directory): give --result-schema"),
     (".", "(Is a directory): give --result-schema"),
 ]
-FILES = [(read_plan, "bad_plan", *row) for row in PLANS] + [(read_schema, "bad_schema", *row) for row in SCHEMAS]
+FILES: list[tuple[Callable[[Path], object], str, bytes | str | None, str]] = [
+    *((read_plan, "bad_plan", content, words) for content, words in PLANS),
+    *((read_schema, "bad_schema", content, words) for content, words in SCHEMAS),
+]
 
 
 @pytest.mark.parametrize(
