@@ -35,19 +35,13 @@ async def ended(client: TemporalClient, id: str) -> str:
 
 
 async def test_the_newest_task_of_that_id_is_carried_on(client: TemporalClient) -> None:
-    """An id that was used twice means the later task, and the beginning of an id is enough."""
+    """An id that was used twice means the later task, and the beginning of an id is enough; `newest` needs no id."""
     id = f"carried-{uuid.uuid4().hex}"
     await ended(client, id)
     newest = await ended(client, id)
 
     assert (await continued(client, ASKED, id)).continues == newest
-
-
-async def test_the_newest_task_needs_no_id(client: TemporalClient) -> None:
-    """`--continue newest`, once the server lists it, which takes it a moment."""
-    newest = await ended(client, f"newest-{uuid.uuid4().hex}")
-
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20):  # once the server lists it, which takes it a moment
         while (await continued(client, ASKED, "newest")).continues != newest:
             await asyncio.sleep(0.05)
 
@@ -68,21 +62,17 @@ async def test_a_program_continues_a_conversation(client: TemporalClient, tmp_pa
 
 
 async def test_a_task_that_runs_is_refused(client: TemporalClient) -> None:
-    """What it will have said is not known yet; bad usage, with what to do."""
+    """What it will have said is not known yet; bad usage, with what to do, as one that is not there."""
     id = f"runs-{uuid.uuid4().hex}"
     handle = await start(client, Task(text="before"), id=id, queue="nobody-serves-this", again=False)
 
     with pytest.raises(Problem, match="is running: its conversation is not over: wait for its end with") as wrong:
         await continued(client, ASKED, id)
     await handle.terminate()
-    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("still_running", 2)
-
-
-async def test_a_task_that_is_not_there_is_refused(client: TemporalClient) -> None:
-    """Bad usage, before anything is started."""
-    with pytest.raises(Problem, match="There is no task 'never-was' here") as wrong:
+    with pytest.raises(Problem, match="There is no task 'never-was' here") as unknown:
         await continued(client, ASKED, "never-was")
-    assert OF_PROBLEM[wrong.value.kind] == 2
+    assert wrong.value.code == "still_running"
+    assert [OF_PROBLEM[one.value.kind] for one in (wrong, unknown)] == [2, 2]
 
 
 PLANS = (Revision(number=1), Revision(number=2))
@@ -108,34 +98,22 @@ def test_what_the_planner_was_not_told_is_told_to_the_next_task() -> None:
     assert (first.status, first.result, first.effect) == (StepStatus.COMPLETED, {"id": 7}, paid.effect)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"status": TaskStatus.COMPLETED, "code": None, "result": "42"},
-        {"status": TaskStatus.OVER_BUDGET, "code": "tool_calls", "result": "so far 42"},
-        {"status": TaskStatus.ESCALATED, "code": "question"},
-        {"status": TaskStatus.FAILED, "code": "gave_up"},
-    ],
-    ids=["completed", "last answer", "question", "gave up"],
-)
+TOLD: dict[str, dict[str, Any]] = {
+    "completed": {"status": TaskStatus.COMPLETED, "code": None, "result": "42"},
+    "last answer": {"status": TaskStatus.OVER_BUDGET, "code": "tool_calls", "result": "so far 42"},
+    "question": {"status": TaskStatus.ESCALATED, "code": "question"},
+    "gave up": {"status": TaskStatus.FAILED, "code": "gave_up"},
+}
+
+
+@pytest.mark.parametrize("more", TOLD.values(), ids=TOLD)
 def test_what_the_planner_was_told_is_not_told_twice(more: dict[str, Any]) -> None:
-    """It answered after its last plan; only whether it read anything untrusted is said."""
+    """It answered after its last plan; only whether it read anything untrusted is said. Of a task that was closed from
+    outside nobody knows what it did, or read."""
     left = remains(cut_short(step("a", revision=2), is_tainted=True, **more))
 
     assert left is not None and (left.records, left.is_tainted) == ((), True)
-
-
-def test_a_task_that_was_closed_from_outside_tells_nothing() -> None:
-    """Nobody knows what it did, or read."""
     assert remains(cut_short(step("a", revision=2), code="closed")) is None
-
-
-def test_steps_that_took_others_back_are_none_of_the_plan() -> None:
-    """What was undone says so itself."""
-    undone, undo = step("a", revision=2, status=StepStatus.UNDONE), step("undo:a", revision=2)
-    left = remains(cut_short(undone, undo))
-
-    assert left is not None and [record.status for record in left.records] == [StepStatus.UNDONE]
 
 
 def test_large_results_are_left_out_and_named() -> None:
@@ -148,10 +126,10 @@ def test_large_results_are_left_out_and_named() -> None:
     assert [record.result for record in left.records] == [None, "b" * 100_000, "c" * 9, None]
 
 
-@pytest.mark.parametrize("code", ["question", "unauthorized"])
+@pytest.mark.parametrize("code", ["question", "unauthorized", "cancelled"])
 def test_what_was_undone_at_the_end_is_told_whichever_plan_it_was_of(code: str) -> None:
-    """The planner was told that it is finished, and whatever it did is gone."""
-    steps = step("a", revision=1, status=StepStatus.UNDONE), step("b", revision=1), step("undo:a", revision=1)
+    """The planner was told that it is finished, and whatever it did is gone; the steps that undo are of no plan."""
+    steps = step("a", revision=1, status=StepStatus.UNDONE), step("b", revision=1), step("undo:a", revision=2)
     left = remains(cut_short(*steps, status=TaskStatus.ESCALATED, code=code))
 
     assert left is not None and [(one.step.id, one.status) for one in left.records] == [("a", StepStatus.UNDONE)]

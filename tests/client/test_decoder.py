@@ -33,19 +33,14 @@ def test_an_execution_is_one_record_that_its_events_fill() -> None:
 
 
 def test_a_local_activity_has_ended_at_its_only_event() -> None:
-    """Its time is that of the workflow's clock, in microseconds."""
+    """Its time is that of the workflow's clock, in microseconds; the marker of one that was cancelled has a failure."""
     [(call, result, _)] = calls_in(marker(DONE))
+    [(stopped, _, why)] = calls_in(marker(DONE, failure={"message": "stop", "canceled_failure_info": {}}))
 
     assert (call.id, call.kind, call.attempt, call.closed, call.is_local) == ("7", "add", 2, CallEnd.COMPLETED, True)
     assert call.ended_at == call.at == datetime(1970, 1, 1, 0, 1, 0, 5, tzinfo=UTC)
     assert ([payload.data for payload in result], call.events) == ([b"3"], (Event(1, 2),))
-
-
-def test_a_cancelled_local_activity_did_not_fail() -> None:
-    """Its marker has a failure all the same."""
-    [(call, _, why)] = calls_in(marker(DONE, failure={"message": "stop", "canceled_failure_info": {}}))
-
-    assert (call.closed, why and why.message) == (CallEnd.CANCELLED, "stop")
+    assert (stopped.closed, why and why.message) == (CallEnd.CANCELLED, "stop")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"activity_id": 1, "activity_type": 2, "attempt": "x"}'])

@@ -18,6 +18,7 @@ from client.report.row import Recovery
 from client.tasks import TASKS
 from runtime.client import as_replan
 from tests import counting
+from tests.console import server_lists
 from tests.harness import Stage, staged
 from tests.own_worker import Reversing
 from tests.reporting import TOOLS, ByText, text
@@ -39,7 +40,6 @@ WAITING = text([("charge", ["needs_person"])])
 
 
 async def run_all(stage: Stage, texts: list[str]) -> None:
-    """Run a task for each text to its end."""
     limits = Limits(fruitless=None)
     await asyncio.gather(*(stage.run(Task(text=one, limits=limits, on_escalation="end")) for one in texts))
 
@@ -47,11 +47,8 @@ async def run_all(stage: Stage, texts: list[str]) -> None:
 async def listed(client: TemporalClient, stage: Stage, closed: int, running: int = 0) -> str:
     """The list filter for the tasks of a stage, as soon as the server lists so many: that takes a moment."""
     query = f"TaskQueue = '{stage.queue}'"
-    async with asyncio.timeout(20):
-        for count, which in ((closed, "!="), (running, "=")):
-            asked = f"{TASKS} AND {query} AND ExecutionStatus {which} 'Running'"
-            while (await client.count_workflows(asked)).count < count:
-                await asyncio.sleep(0.05)
+    for count, which in ((closed, "!="), (running, "=")):
+        await server_lists.listed(client, f"{TASKS} AND {query} AND ExecutionStatus {which} 'Running'", count)
     return query
 
 
@@ -71,23 +68,23 @@ async def query(client: TemporalClient, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 async def report(client: TemporalClient, query: str) -> Report:
-    """The report on WORKLOAD."""
     return await Client(client).report(query=query, cached=False)
 
 
-def test_it_counts_tasks_by_how_they_ended(report: Report) -> None:
-    """A running task is counted, and marked."""
+async def test_it_adds_up_what_the_tasks_did(client: TemporalClient, query: str, report: Report) -> None:
+    """How they ended, a running one marked; what followed each fault; what retries were good for; new plans by code.
+    Calls and steps are spread over the tasks that ended; what waits has its age. The sums are those of the histories,
+    each counter with each of its labels."""
     exits = {(one.status, one.code): one.tasks for one in report.exits}
+    followed = {one.code: (one.quadrant, one.faults, one.followed) for one in report.faults}
+    retries = {(one.tool, one.code): (one.retries, one.helped, one.wasted) for one in report.retries}
+    [waits] = report.waiting
+    tasks = [run async for run in client.list_workflows(f"{TASKS} AND {query}")]
+    sums = counting.summed([await fetch_runs(as_replan(client), run.id, run.run_id) for run in tasks])
 
     assert exits == {("completed", ""): 10, ("escalated", "unauthorized"): 1, ("waiting", ""): 1}
     assert (report.tasks, report.running, report.in_part, report.more) == (12, 1, 0, 0)
     assert sum(sum(one.tasks.values()) for one in report.timeline) == 11
-
-
-def test_it_says_what_followed_each_fault(report: Report) -> None:
-    """By quadrant and code: the rate of recovery of the dashboards."""
-    followed = {one.code: (one.quadrant, one.faults, one.followed) for one in report.faults}
-
     assert followed == {
         "busy": ("transient_semantic", 6, {Recovery.RETRY: 2, Recovery.FALLBACK: 4}),
         "unreachable": ("transient_infrastructural", 5, {Recovery.RETRY: 1, Recovery.REPLAN: 4}),
@@ -96,68 +93,36 @@ def test_it_says_what_followed_each_fault(report: Report) -> None:
         "unauthorized": ("persistent_infrastructural", 1, {Recovery.NONE: 1}),
         "needs_person": ("persistent_infrastructural", 1, {Recovery.OPEN: 1}),
     }
-
-
-def test_it_says_what_retries_were_good_for(report: Report) -> None:
-    """By tool and code, with the wasted attempts: none."""
-    retries = {(one.tool, one.code): (one.retries, one.helped, one.wasted) for one in report.retries}
-
     assert retries == {
         ("get_price", "busy"): (2, 2, 0),
         ("get_price", "unreachable"): (3, 0, 0),
         ("list_price", "busy"): (3, 0, 0),
         ("charge", "unreachable"): (1, 1, 0),
     }
-    assert report.wasted == 0
-
-
-def test_it_counts_new_plans_by_code(report: Report) -> None:
-    """With the number of the plan that failed."""
-    replans = {one.code: one.revisions for one in report.replans}
-
-    assert replans == {"conflict": {"1": 2}, "not_found": {"2": 1}, "unreachable": {"1": 1}}
+    plans = {one.code: one.revisions for one in report.replans}  # with the number of the plan that failed
+    assert plans == {"conflict": {"1": 2}, "not_found": {"2": 1}, "unreachable": {"1": 1}}
     assert report.time_to_replan is not None and report.time_to_replan.number == 3  # once, the planner answered at once
-
-
-def test_it_spreads_calls_and_steps_over_tasks(report: Report) -> None:
-    """Of the tasks that ended."""
-    assert report.tool_calls is not None and report.steps is not None
+    assert report.wasted == 0 and report.tool_calls is not None and report.steps is not None
     assert (report.tool_calls.number, report.tool_calls.median, report.tool_calls.most) == (11, 2, 5)
-    assert (report.steps.least, report.steps.most) == (1, 3)
-    assert sum(report.calls_per_task.values()) == 11
-
-
-def test_it_names_open_requests_with_their_age(report: Report) -> None:
-    """What waits, since when, and where to look."""
-    [waits] = report.waiting
-
+    assert (report.steps.least, report.steps.most, sum(report.calls_per_task.values())) == (1, 3, 11)
     assert (waits.kind, waits.requests) == ("needs_person", 1)
     assert waits.example.startswith("test-") and waits.oldest < report.until
-
-
-async def test_its_sums_are_those_of_the_histories(client: TemporalClient, query: str, report: Report) -> None:
-    """Each counter with each of its labels."""
-    tasks = [run async for run in client.list_workflows(f"{TASKS} AND {query}")]
-    sums = counting.summed([await fetch_runs(as_replan(client), run.id, run.run_id) for run in tasks])
-    told = {(one.name, frozenset(one.labels.items())): one.value for one in report.counters}
-
-    assert told == sums
-    assert len(told) > 10
-
-
-def without_time(report: Report) -> Report:
-    """A report without what differs each time."""
-    return report.model_copy(update={"until": None, "since": None, "cached": 0})
+    assert {(one.name, frozenset(one.labels.items())): one.value for one in report.counters} == sums
+    assert len(sums) > 10
 
 
 async def test_ended_tasks_are_read_once(client: TemporalClient, query: str, report: Report, tmp_path: Path) -> None:
-    """The second report takes them from the cache, and says the same."""
+    """The second report takes them from the cache, and says the same; without a place for it, it is done without."""
     file = tmp_path / "cache" / "report.sqlite"
     first, second = [await make_report(as_replan(client), Period(None, query), cache=file) for _ in range(2)]
+    (tmp_path / "a-file").write_text("")
+    other = await make_report(as_replan(client), Period(None, query), cache=tmp_path / "a-file" / "report.sqlite")
+    differs = {"until": None, "since": None, "cached": 0}
 
     assert (first.cached, second.cached) == (0, len(WORKLOAD))
-    assert without_time(first) == without_time(second)
+    assert first.model_copy(update=differs) == second.model_copy(update=differs)
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert (other.tasks, other.cached) == (12, 0)
 
 
 @pytest.mark.parametrize(
@@ -173,30 +138,17 @@ async def test_a_broken_cache_is_replaced(client: TemporalClient, query: str, tm
     assert (first.tasks, second.cached) == (12, len(WORKLOAD))
 
 
-async def test_without_a_place_for_the_cache_it_is_done_without(
-    client: TemporalClient, query: str, tmp_path: Path
-) -> None:
-    """As in a container with a file system that is read only."""
-    (tmp_path / "a-file").write_text("")
-    made = await make_report(as_replan(client), Period(None, query), cache=tmp_path / "a-file" / "report.sqlite")
-
-    assert (made.tasks, made.cached) == (12, 0)
-
-
 async def test_a_limit_takes_the_newest_and_says_so(client: TemporalClient, query: str) -> None:
-    """With how many were left out; progress is told from the first to the last."""
+    """With how many were left out; progress is told from the first to the last. An empty period is an empty report."""
     steps = list[tuple[int, int]]()
     made = await Client(client).report(query=query, limit=3, cached=False, progress=lambda *now: steps.append(now))
-
-    assert (made.tasks, made.more, made.running) == (3, 9, 1)
-    assert steps == [(0, 3), (1, 3), (2, 3), (3, 3)]
-
-
-async def test_a_query_that_the_server_rejects_is_a_problem(client: TemporalClient) -> None:
-    """One sentence, as in `list`."""
+    empty = await Client(client).report(query=f"TaskQueue = '{uuid.uuid4()}'")
     with pytest.raises(Problem) as wrong:
         await Client(client).report(query="Nonsense = 1")
 
+    assert (made.tasks, made.more, made.running) == (3, 9, 1)
+    assert steps == [(0, 3), (1, 3), (2, 3), (3, 3)]
+    assert (empty.tasks, empty.exits, empty.tool_calls, empty.timeline) == (0, (), None, ())
     assert wrong.value.code == "bad_query"
 
 
@@ -229,13 +181,6 @@ async def test_what_cannot_be_read_is_counted_and_named(client: TemporalClient, 
     assert ([one.why for one in blind.unread], blind.in_part) == (["is encrypted"], 1)
     assert ([one.tool for one in blind.tools], [one.tool for one in seeing.tools]) == ([], ["get_price"])
     assert (blind.tasks, seeing.in_part, seeing.cached) == (1, 0, 0)
-
-
-async def test_an_empty_period_is_an_empty_report(client: TemporalClient) -> None:
-    """No task, no rows."""
-    made = await Client(client).report(query=f"TaskQueue = '{uuid.uuid4()}'")
-
-    assert (made.tasks, made.exits, made.tool_calls, made.timeline) == (0, (), None, ())
 
 
 @pytest.mark.full

@@ -17,20 +17,14 @@ SETTLE = 0.4
 
 
 class Pay(BaseModel):
-    """What to pay."""
-
     amount: int = 7
 
 
 class Sought(BaseModel):
-    """A payment that is looked for."""
-
     amount: int = 7
 
 
 class Paid(BaseModel):
-    """A payment."""
-
     id: int
 
 
@@ -45,7 +39,6 @@ class World:
     """Whether nobody can look for a payment."""
 
     def pay(self, what: str) -> Paid:
-        """One call."""
         match self.calls.pop(0) if self.calls else "paid":
             case "lost":
                 self.paid.append(what)
@@ -61,7 +54,6 @@ class World:
         return Paid(id=len(self.paid))
 
     def find(self) -> Paid:
-        """Look for a payment."""
         if self.is_closed:
             raise Unreachable("The bank is closed.")
         if not self.paid:
@@ -110,6 +102,5 @@ def tools(world: World) -> Sequence[Tool[..., Any]]:
 
 @asynccontextmanager
 async def bank(client: Client, folder: Path, world: World, script: Proposals) -> AsyncIterator[Stage]:
-    """A worker of this world."""
     async with staged(client, folder, tools(world), script) as stage:
         yield stage

@@ -23,8 +23,6 @@ QUIET = Common(json=True)
 
 
 class Word(BaseModel):
-    """An argument and a result."""
-
     word: str = ""
 
 
@@ -84,10 +82,7 @@ def tools(calls: Counter[str]) -> list[Tool[..., Any]]:
 
 
 class Desk:
-    """A worker with these tools, and what they were called for."""
-
     def __init__(self, stage: Stage, calls: Counter[str]) -> None:
-        """Use this stage."""
         self.calls, self._stage, self._client = calls, stage, stage.client
 
     async def begin(self, task: Task | str = "a task") -> Handle:
@@ -95,7 +90,6 @@ class Desk:
         return self._newest((await self._stage.start(task)).id)
 
     async def run(self, task: Task | str = "a task") -> Handle:
-        """Run a task to its end."""
         handle = await self.begin(task)
         await outcome(handle)
         return handle
@@ -106,7 +100,6 @@ class Desk:
         return await outcome(self._newest(handle.id))
 
     async def called(self, call: str) -> None:
-        """Wait until this was called."""
         async with asyncio.timeout(20):
             while not self.calls[call]:
                 await asyncio.sleep(0.02)

@@ -20,12 +20,10 @@ NAMES = sorted(file.stem for file in FOLDER.glob("*.json"))
 
 
 def events(name: str) -> list[HistoryEvent]:
-    """The events of a saved history."""
     return list(WorkflowHistory.from_json(name, (FOLDER / f"{name}.json").read_text()).events)
 
 
 async def history(of: Iterable[HistoryEvent], converter: DataConverter = DATA_CONVERTER) -> History:
-    """Events as records."""
 
     async def one_by_one() -> AsyncIterator[HistoryEvent]:
         for event in of:

@@ -16,7 +16,6 @@ SPECS = {effect.value: ToolSpec(kind=effect.value, effect=effect) for effect in 
 
 
 def report_on(rows: Iterable[TaskRow]) -> Report:
-    """The report on these tasks."""
     totals = Totals()
     for row in rows:
         totals.add(row)
@@ -33,7 +32,6 @@ def story(*calls: Call, verdict: str | None = None, revisions: tuple[Revision, .
 
 
 def decided(call: Call, decision: str, verdict: str | None = None) -> FaultRecord:
-    """What the task recorded of the failure of a call."""
     fault = call.failing.fault if call.failing else None
     assert fault and call.ended_at
     found = {"applied": Applied.APPLIED, "not_applied": Applied.NONE}.get(verdict or "", fault.applied)
@@ -54,10 +52,8 @@ def call(
 
 
 def lost(applied: Applied = Applied.UNKNOWN) -> Fault:
-    """A fault with this effect."""
     return Fault.of(Code.UNREACHABLE, "It broke.", applied=applied)
 
 
 def refused() -> Fault:
-    """There is no such thing."""
     return Fault.of(Code.NOT_FOUND, "There is none.")

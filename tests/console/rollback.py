@@ -24,7 +24,6 @@ class Rollbacks(Processes):
     """Worker processes on a queue of their own, and the commands that a person gives."""
 
     def __init__(self, address: str, folder: Path) -> None:
-        """Keep everything in `folder`."""
         super().__init__(address, folder, {"ROLLBACK_FOLDER": str(folder)})
         self.queue = f"rollback-{uuid.uuid4().hex[:8]}"
         bank = create_engine(f"sqlite:///{folder / 'bank.db'}")
@@ -32,7 +31,6 @@ class Rollbacks(Processes):
         bank.dispose()
 
     def one(self) -> AbstractContextManager[Running]:
-        """Start a worker."""
         return self.worker("--tools", str(TOOLS), "--queue", self.queue)
 
     def run_task(self, *kinds: str, options: Sequence[str] = (), id: str | None = None) -> str:
@@ -50,7 +48,6 @@ class Rollbacks(Processes):
         return chosen
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """Begin a command of the console."""
         command = [preloaded.python(), str(preloaded.STARTER), *words]
         return subprocess.Popen(command, env=self._environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
@@ -60,7 +57,6 @@ class Rollbacks(Processes):
         return [" ".join(line.split()[:2]) for line in file.read_text().splitlines()] if file.exists() else []
 
     def called(self, call: str) -> None:
-        """Wait until this was called."""
         until = time.monotonic() + 40
         while call not in self.calls():
             assert time.monotonic() < until, self.calls()
@@ -93,5 +89,4 @@ class Rollbacks(Processes):
 
 
 def document(done: subprocess.CompletedProcess[str]) -> Any:
-    """The JSON document that a command printed."""
     return json.loads(done.stdout)

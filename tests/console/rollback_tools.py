@@ -25,14 +25,10 @@ NOTES = Table(
 
 
 class Word(BaseModel):
-    """One word."""
-
     word: str = ""
 
 
 class Row(BaseModel):
-    """A row that was written."""
-
     id: int
 
 

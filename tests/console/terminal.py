@@ -23,12 +23,10 @@ class Shown:
     """The rows that a terminal of this size has shown so far, scrollback first; it knows what our screens use."""
 
     def __init__(self, columns: int, height: int) -> None:
-        """Empty."""
         self.columns, self.height = columns, height
         self.rows, self.row, self.column = [""], 0, 0
 
     def write(self, text: str) -> None:
-        """Draw."""
         for token in TOKEN.finditer(text):
             if token[0] == "\r":
                 self.column = 0
@@ -93,14 +91,12 @@ class Terminal:
         return subprocess.Popen(["sh", "-c", opened, "sh", *command], env=settings, cwd=cwd, start_new_session=True)
 
     def __enter__(self) -> Self:
-        """Listen."""
         asyncio.get_running_loop().add_reader(self._master, self._read)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave no process and no file open."""
         self.close()
         if self.process.poll() is None:
             self.process.kill()
@@ -115,11 +111,9 @@ class Terminal:
         self.shown.write(text)
 
     def press(self, keys: str) -> None:
-        """Type."""
         os.write(self._master, keys.encode())
 
     def resize(self, columns: int, rows: int) -> None:
-        """Change the size of the window."""
         self.shown.columns, self.shown.height = columns, rows
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
@@ -140,7 +134,6 @@ class Terminal:
         termios.tcsetattr(self._slave, termios.TCSANOW, settings)
 
     def close(self) -> None:
-        """Close the window."""
         if self._is_open:
             self._is_open = False
             asyncio.get_running_loop().remove_reader(self._master)
@@ -148,7 +141,6 @@ class Terminal:
             os.close(self._master)
 
     async def until(self, words: str) -> None:
-        """Wait until these words were written."""
         async with asyncio.timeout(PATIENCE):
             while words not in self.raw:
                 await asyncio.sleep(0.02)

@@ -49,46 +49,33 @@ class Tab:
 
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Tab:
-    """A shell with completion."""
     return Tab(tmp_path_factory.mktemp("bin"), preloaded.python())
 
 
-TABS = [
-    (("replan", "sh"), ["show"]),
-    (("replan", "list", "--stat"), ["--status"]),
-    (("replan", "list", "--status", "wa"), ["waiting"]),
-    (("replan", "answer", "t", "re"), ["reject", "retry", "replan", "reply"]),
-    (("replan", "start", "--task", '"a b; $(c)"', "--too"), ["--tool-calls"]),
-    (("replan", "nothing-begins-so"), []),
-]
+TABS: dict[str, tuple[tuple[str, ...], list[str]]] = {
+    "a command": (("replan", "sh"), ["show"]),
+    "an option": (("replan", "list", "--stat"), ["--status"]),
+    "a state": (("replan", "list", "--status", "wa"), ["waiting"]),
+    "an answer": (("replan", "answer", "t", "re"), ["reject", "retry", "replan", "reply"]),
+    "after quotes": (("replan", "start", "--task", '"a b; $(c)"', "--too"), ["--tool-calls"]),
+    "nothing": (("replan", "nothing-begins-so"), []),
+}
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    sampled({" ".join(tab[0]): tab for tab in TABS}, "replan sh", "replan list --status wa", "replan answer t re"),
-)
+@pytest.mark.parametrize(("words", "offered"), sampled(TABS, "a command", "a state", "an answer"))
 def test_tab_offers_what_may_stand_there(tab: Tab, words: tuple[str, ...], offered: list[str]) -> None:
     """Commands, options, states and answers, without a server."""
     assert tab(*words) == offered
 
 
 def test_tab_offers_every_command(tmp_path: Path) -> None:
-    """After the program's name alone; here of a fresh interpreter, as a user's."""
+    """After the program's name alone; here of a fresh interpreter, as a user's. `python` may have a completion already,
+    and runs everything else, too: it is left alone."""
     offered = Tab(tmp_path, sys.executable)("replan", "")
+    command = ["bash", "--norc", "-c", "source console/completion.bash; complete -p"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert {"start", "list", "show", "cancel", "reset", "export"} <= {*offered}
-
-
-def test_the_completion_of_other_programs_is_left_alone() -> None:
-    """`python` may have a completion already, and runs everything else, too."""
-    shown = subprocess.run(
-        ["bash", "--norc", "-c", "source console/completion.bash; complete -p"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
     assert {line.split()[-1] for line in shown.stdout.splitlines()} == {"replan", "starter.py"}
 
 

@@ -11,6 +11,7 @@ import pytest
 from client.tasks import CALL_MEMO, TASK_MEMO, TASKS, Handle
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from tests.console.server_lists import listed
 from tests.console.terminal import Terminal, starter
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
@@ -35,9 +36,7 @@ async def waiting(server: DevServer) -> AsyncIterator[Handle]:
     for id, memo in memos.items():
         await client.start_workflow(AgentWorkflow.run, Task(text="wait"), id=id, task_queue="nobody", memo=memo)
     try:
-        async with asyncio.timeout(20):
-            while (await client.count_workflows(f"{TASKS} AND ExecutionStatus = 'Running'")).count < len(memos):
-                await asyncio.sleep(0.05)
+        await listed(client, f"{TASKS} AND ExecutionStatus = 'Running'", len(memos))
         yield client.get_workflow_handle_for(AgentWorkflow.run, "newest")
     finally:
         for id in memos:
@@ -45,38 +44,28 @@ async def waiting(server: DevServer) -> AsyncIterator[Handle]:
 
 
 async def is_cancelled(task: Handle) -> bool:
-    """Whether the task was asked to stop."""
     history = [event async for event in task.fetch_history_events()]
     return any(event.HasField("workflow_execution_cancel_requested_event_attributes") for event in history)
 
 
-@pytest.mark.parametrize("command", [("undo",), ("cancel",), ("reset", "--to", "x")], ids=" ".join)
-async def test_without_a_terminal_nothing_is_guessed(
-    alone: DevServer, tmp_path: Path, command: tuple[str, ...]
-) -> None:
-    """The refusal names the task, so that a person can copy it, and the option with which a script goes on."""
+async def test_without_a_terminal_nothing_is_guessed(alone: DevServer, tmp_path: Path) -> None:
+    """The refusal names the task, so that a person can copy it, and the option with which a script goes on. With that
+    it is the newest task of those that `start` began: a call is over in a moment, and whoever tries a tool means no
+    other task by it. At a terminal nobody is asked about a step that is not there: an answer would change nothing, so
+    the mistake is reported instead of the question."""
+    console = Processes(alone.address, tmp_path).starter
     async with waiting(alone) as task:
-        refused = await asyncio.to_thread(Processes(alone.address, tmp_path).starter, *command, "--json")
-        error = json.loads(refused.stdout)["error"]
+        for command in (("undo",), ("cancel",), ("reset", "--to", "x")):
+            refused = await asyncio.to_thread(console, *command, "--json")
+            error = json.loads(refused.stdout)["error"]
 
-        assert (refused.returncode, error["code"], await is_cancelled(task)) == (2, "not_confirmed", False)
-    assert f"`python starter.py {command[0]} newest`" in error["remedy"] and "--yes" in error["remedy"]
-
-
-async def test_with_yes_it_is_the_newest_task(alone: DevServer, tmp_path: Path) -> None:
-    """Of those that `start` began: a call is over in a moment, and whoever tries a tool means no other task by it."""
-    async with waiting(alone) as task:
-        done = await asyncio.to_thread(Processes(alone.address, tmp_path).starter, "cancel", "--yes", "--json")
-
-        assert (json.loads(done.stdout)["task_id"], await is_cancelled(task)) == ("newest", True)
-
-
-async def test_nobody_is_asked_about_a_step_that_is_not_there(alone: DevServer) -> None:
-    """An answer would change nothing: the mistake is reported instead of the question."""
-    async with waiting(alone):
+            assert (refused.returncode, error["code"], await is_cancelled(task)) == (2, "not_confirmed", False)
+            assert f"`python starter.py {command[0]} newest`" in error["remedy"] and "--yes" in error["remedy"]
         with Terminal(starter(ROOT, "reset", "--to", "nope"), {"TEMPORAL_ADDRESS": alone.address}, ROOT) as window:
             ended = await window.ended()
+        done = await asyncio.to_thread(console, "cancel", "--yes", "--json")
 
+        assert (json.loads(done.stdout)["task_id"], await is_cancelled(task)) == ("newest", True)
     shown = " ".join(window.shown.text)
     assert ended == 2 and "has no step 'nope'" in shown and "Type y or n" not in shown
 

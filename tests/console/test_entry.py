@@ -1,10 +1,11 @@
-"""The command line: mistakes are one sentence or one JSON document, help is help, exit codes are kept."""
+"""The command line: mistakes and exit codes, help, who waits for a worker, and where output goes nowhere."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ import pytest
 from console.app import app
 from console.entry import main
 from runtime.dev_server import DevServer, free_port
+from tests import preloaded
 from tests.gate import sampled
-from tests.processes import ROOT, Processes
+from tests.processes import PATIENCE, ROOT, Processes
 
 Captured = pytest.CaptureFixture[str]
 
@@ -31,23 +33,16 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_the_usage_is_one_sentence(capsys: Captured, arguments: list[str], words: str) -> None:
-    """On stderr: what is wrong and what to do about it; exit code 2; nothing on stdout."""
-    code = main(app, arguments)
-    printed = capsys.readouterr()
+def test_a_mistake_in_the_usage_is_one_sentence_or_one_document(
+    capsys: Captured, arguments: list[str], words: str
+) -> None:
+    """On stderr, with what to do about it; with --json the same on stdout, in the shape of every problem."""
+    code, printed = main(app, arguments), capsys.readouterr()
+    coded, document = main(app, [*arguments, "--json"]), capsys.readouterr()
+    error = json.loads(document.out)["error"]
 
-    assert (code, printed.out) == (2, "")
+    assert (code, printed.out, coded, document.err) == (2, "", 2, "")
     assert words in printed.err and printed.err.endswith(".\n") and printed.err.count("\n") == 1
-
-
-@pytest.mark.parametrize(("arguments", "words"), MISTAKES.values(), ids=MISTAKES)
-def test_a_mistake_in_the_usage_is_one_document(capsys: Captured, arguments: list[str], words: str) -> None:
-    """With --json the same on stdout, in the shape of every problem."""
-    code = main(app, [*arguments, "--json"])
-    printed = capsys.readouterr()
-    error = json.loads(printed.out)["error"]
-
-    assert (code, printed.err) == (2, "")
     assert words in f"{error['reason']}: {error['remedy']}" and error["code"]
 
 
@@ -67,23 +62,17 @@ def test_the_remedy_is_a_command_that_works(capsys: Captured, arguments: list[st
     assert main(app, remedy.split()[2:]) == 0
 
 
-@pytest.mark.parametrize("flag", ["--help", "-h"])
 @pytest.mark.parametrize("command", [[], ["start"], ["show"], ["cancel"]], ids=" ".join)
-def test_help_is_help(capsys: Captured, command: list[str], flag: str) -> None:
-    """Of the whole and of every command, long and short, exit code 0."""
-    code = main(app, [*command, flag])
-
-    assert code == 0
-    assert "Usage:" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("command", [[], ["start"], ["show"]], ids=" ".join)
-def test_a_switch_takes_no_value(capsys: Captured, command: list[str]) -> None:
-    """The help shows none for it; what takes one shows it."""
-    main(app, [*command, "--help"])
+def test_help_is_help(capsys: Captured, command: list[str]) -> None:
+    """Of the whole, with a task to copy, and of every command; a switch has no value in it, what takes one shows it. A
+    person who types nothing more sees what there is; for a script it is bad usage."""
+    codes = [main(app, [*command, flag]) for flag in ("--help", "-h")]
     printed = capsys.readouterr().out
 
-    assert "bool" not in printed and ("NAME" in printed) is bool(command)
+    assert (codes, printed.count("Usage:"), "bool" in printed) == ([0, 0], 2, False)
+    assert ("NAME" in printed) is bool(command)
+    assert command or 'python starter.py --task "' in " ".join(printed.split())
+    assert (main(app, []), "Usage:" in "".join(capsys.readouterr())) == (2, True)
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)], ids=["", "json"])
@@ -96,77 +85,43 @@ def test_a_text_beside_a_plan_is_explained(capsys: Captured, tmp_path: Path, wor
     assert ("--plan runs as it is written; the text of --task names" in capsys.readouterr().err) is (not words)
 
 
-def test_no_arguments_show_the_help(capsys: Captured) -> None:
-    """A person who types nothing more sees what there is; for a script it is bad usage."""
-    code = main(app, [])
-
-    assert code == 2
-    assert "Usage:" in "".join(capsys.readouterr())
-
-
-def test_an_example_of_a_task_is_in_the_help(capsys: Captured) -> None:
-    """One line to copy."""
-    main(app, ["--help"])
-
-    assert 'python starter.py --task "' in " ".join(capsys.readouterr().out.split())
-
-
 @pytest.fixture
 def nobody(tmp_path: Path) -> Processes:
     """Commands for a server that is not there, with no settings of whoever runs the tests."""
     return Processes(f"localhost:{free_port()}", tmp_path, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
 
 
-NEED_A_SERVER = [("--task", "x"), ("show", "x"), ("cancel", "x")]
-
-
-@pytest.mark.parametrize("command", sampled({" ".join(words): [words] for words in NEED_A_SERVER}, "show x"))
-def test_a_server_that_is_not_there_is_a_sentence_and_6(nobody: Processes, command: tuple[str, ...]) -> None:
-    """Where nobody answers, and how to start somebody; no traceback."""
-    done = nobody.starter(*command)
+@pytest.mark.parametrize("words", [("show", "x"), pytest.param(("cancel", "x"), marks=pytest.mark.full)])
+def test_a_server_that_is_not_there_is_a_sentence_and_6(nobody: Processes, words: tuple[str, ...]) -> None:
+    """Where nobody answers, and how to start somebody; no traceback. With --json it is a document."""
+    done, document = nobody.starter(*words), nobody.starter("--task", "x", "--json")
 
     assert (done.returncode, done.stdout) == (6, "")
     assert f"No Temporal server answers at {nobody.address}" in done.stderr and done.stderr.count("\n") == 1
+    assert done.stderr.endswith(", or see `python starter.py doctor`.\n")
+    assert (document.returncode, document.stderr) == (6, "")
+    assert json.loads(document.stdout)["error"]["code"] == "unreachable"
 
 
-def test_a_server_that_is_not_there_is_a_document(nobody: Processes) -> None:
-    """With --json, on stdout."""
-    done = nobody.starter("--task", "x", "--json")
-
-    assert (done.returncode, done.stderr) == (6, "")
-    assert json.loads(done.stdout)["error"]["code"] == "unreachable"
+NO_TASK = "There is no task 'no-such-task' here: `python starter.py list` shows those there are.\n"
 
 
-def test_settings_that_cannot_be_used_are_bad_usage(nobody: Processes) -> None:
-    """An address that is none is no server that does not answer."""
-    done = nobody.starter("--task", "x", "--address", "nonsense:x")
+@pytest.mark.parametrize(
+    ("command", "id", "said"),
+    [
+        ("show", "no-such-task", NO_TASK),
+        ("cancel", "no-such-task", NO_TASK),
+        ("show", "x" * 5000, ""),
+        ("show", "", ""),
+    ],
+    ids=["show", "cancel", "too long", "empty"],
+)
+def test_an_id_that_names_no_task_is_bad_usage(commands: Processes, command: str, id: str, said: str) -> None:
+    """Nothing is started, nothing is guessed; a server that says no has answered."""
+    done = commands.starter(command, id)
 
-    assert done.returncode == 2
-    assert "'nonsense:x' is no address" in done.stderr
-
-
-@pytest.fixture
-def commands(server: DevServer, tmp_path: Path) -> Processes:
-    """Commands for the shared server, which has no worker."""
-    return Processes(server.address, tmp_path)
-
-
-@pytest.mark.parametrize("command", [("show", "no-such-task"), ("cancel", "no-such-task")], ids=" ".join)
-def test_an_unknown_id_is_bad_usage(commands: Processes, command: tuple[str, ...]) -> None:
-    """Nothing is started, nothing is guessed."""
-    done = commands.starter(*command)
-
-    assert done.returncode == 2
-    assert done.stderr == "There is no task 'no-such-task' here: `python starter.py list` shows those there are.\n"
-
-
-@pytest.mark.parametrize("id", ["x" * 5000, ""], ids=["too long", "empty"])
-def test_an_id_that_the_server_refuses_is_bad_usage(commands: Processes, id: str) -> None:
-    """A server that says no has answered."""
-    done = commands.starter("show", id)
-
-    assert done.returncode == 2
-    assert "did not answer" not in done.stderr and done.stderr.count("\n") == 1
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "did not answer" not in done.stderr and (done.stderr == said or not said)
 
 
 def test_a_task_may_be_started_before_its_worker(commands: Processes) -> None:
@@ -189,27 +144,6 @@ def test_a_terminal_that_knows_no_such_letter_shows_a_question_mark(server: DevS
     assert done.stdout.startswith("t?-")
 
 
-@pytest.mark.full
-def test_a_follower_without_a_worker_says_so_and_detaches(commands: Processes) -> None:
-    """After 3 s: which queue, and the command that serves it; Ctrl-C leaves the task running, exit code 130."""
-    command = [sys.executable, str(ROOT / "starter.py"), "--task", "wait", "--queue", "nobody-there"]
-    environment = {**os.environ, "TEMPORAL_ADDRESS": commands.address}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-
-    assert (
-        said.strip()
-        == "no worker answers on queue nobody-there: python worker.py --queue nobody-there  (still waiting)"
-    )
-    assert process.returncode == 130
-    assert "detached; still running. Follow: python starter.py show wait-" in errors and "Traceback" not in errors
-
-
 @pytest.mark.parametrize("script", ["starter.py", "worker.py"])
 def test_a_python_without_the_packages_says_what_to_do(script: str) -> None:
     """Outside the virtual environment: the remedy, not a ModuleNotFoundError; exit code 2."""
@@ -229,3 +163,124 @@ def test_the_command_line_of_the_package_explains_an_option_of_other_commands() 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("No such option: --store of serve, only of explain and effects and undo: ")
     assert done.stderr.count("\n") == 1
+
+
+ID = "it's waiting"
+WORDS = "no worker answers on queue else where: python worker.py --queue 'else where'  (still waiting)"
+SHOWN = """'it'"'"'s waiting'"""
+
+
+@pytest.fixture(scope="module")
+def waits(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """Commands for the shared server, with a task on a queue that no worker serves."""
+    commands = Processes(server.address, tmp_path_factory.mktemp("waiting"))
+    commands.starter("--task", "wait", "--id", ID, "--queue", "else where", "--detach")
+    yield commands
+    commands.starter("cancel", ID)
+
+
+def left(commands: Processes, *words: str) -> tuple[str, str, str, int]:
+    """What a follower says first, and all that stdout and stderr have after Ctrl-C, with the exit code."""
+    out, errors = commands.folder / "out", commands.folder / "errors"
+    command = [preloaded.python(), str(preloaded.STARTER), *words, "--address", commands.address]
+    with out.open("w") as to, errors.open("w") as and_to:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=to, stderr=and_to)
+        until = time.monotonic() + PATIENCE
+        while "\n" not in out.read_text() + errors.read_text() and process.poll() is None:
+            assert time.monotonic() < until, f"{words} said nothing within {PATIENCE} s"
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(30)
+    first = (out.read_text() + errors.read_text()).split("\n", maxsplit=1)[0]
+    return first.strip(), out.read_text(), errors.read_text(), code
+
+
+FOLLOWED = {"show": ("show", ID, "--follow"), "a document": ("show", ID, "--follow", "--json")}
+CALLED = {
+    "call": ("call", "nap", "--queue", "else where"),
+    "its result": ("call", "nap", "--queue", "else where", "--json"),
+}
+LEFT = {name: (words, f"Follow: python starter.py show {SHOWN} --follow") for name, words in FOLLOWED.items()}
+LEFT |= {name: (words, "Follow: python starter.py show call-nap-") for name, words in CALLED.items()}
+
+
+@pytest.mark.parametrize(("words", "back"), sampled(LEFT, "show"))
+def test_who_follows_is_told_once_which_worker_is_missing(waits: Processes, words: tuple[str, ...], back: str) -> None:
+    """With the queue of the task, also without `--queue`; after Ctrl-C how to come back, since the task goes on. With
+    --json all of the words are on stderr."""
+    said, out, errors, code = left(waits, *words)
+
+    assert (said, code, "\n" in out) == (WORDS, 130, words == FOLLOWED["show"])
+    assert "detached; still running." in errors and back in errors and "Traceback" not in errors
+    assert words != FOLLOWED["show"] or f"  Stop: python starter.py cancel {SHOWN}\n" in errors
+    if words[0] == "call":
+        assert waits.starter("cancel", errors.split()[-1]).returncode == 0
+
+
+@pytest.mark.parametrize("words", [("show", ID), ("effects", ID)], ids=lambda words: str(words[0]))
+def test_a_look_names_the_queue_of_the_task(waits: Processes, words: tuple[str, ...]) -> None:
+    """Those that ask a worker once, and end with 6."""
+    done = waits.starter(*words)
+
+    assert done.returncode == 6
+    assert "start one with `python worker.py --queue 'else where'`." in done.stderr
+
+
+LOOKS = {
+    " ".join(words): [words]
+    for words in (
+        ("list",),
+        ("list", "--json"),
+        ("show", "no-such-task"),
+        ("show", "no-such-task", "-f", "--jsonl"),
+        ("--help",),
+        ("start", "--task", "x", "--detach", "--id", "unheard", "--queue", "nobody-there"),
+    )
+}
+MODULES = ["runtime", "typer", "console.app", "temporalio.service", "temporalio.client"]
+FULL = "The output cannot be written (No space left on device): make room, or send it elsewhere.\n"
+ENCRYPTED = "note: the tasks named (encrypted) can be read with `--keys` or `--codec`, as the workers have them\n"
+"""What `list` adds if another test has left an encrypted task on the shared server."""
+
+
+def redirected(commands: Processes, where: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command whose streams a shell has redirected."""
+    return commands.run(["sh", "-c", f'exec "$@" {where}', "sh", sys.executable, str(ROOT / "starter.py"), *words])
+
+
+@pytest.mark.parametrize("words", sampled(LOOKS, "show no-such-task"))
+def test_a_closed_stdout_changes_no_exit_code(commands: Processes, words: tuple[str, ...]) -> None:
+    """`>&-`: nothing is printed, all else is as ever."""
+    done, usual = redirected(commands, ">&-", *words), commands.starter(*words)
+
+    assert (done.returncode, done.stdout, done.stderr) == (usual.returncode, "", usual.stderr)
+    if "unheard" in words:
+        assert commands.starter("cancel", "unheard").returncode == 0
+
+
+@pytest.mark.parametrize("words", sampled({name: LOOKS[name] for name in ("list", "list --json", "--help")}, "list"))
+def test_a_full_disk_is_a_sentence_and_1(commands: Processes, words: tuple[str, ...]) -> None:
+    """What was asked is not where it should be; a mistake that cannot be said keeps its exit code."""
+    done, unsaid = (
+        redirected(commands, ">/dev/full", *words),
+        redirected(commands, "2>/dev/full", "show", "no-such-task"),
+    )
+
+    assert (done.returncode, done.stderr.removeprefix(ENCRYPTED)) == (1, FULL)
+    assert (unsaid.returncode, unsaid.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("module", sampled({module: [module] for module in MODULES}, "temporalio.client"))
+def test_ctrl_c_while_it_is_loaded_is_quiet(commands: Processes, module: str) -> None:
+    """Right after this module was imported: exit code 130, no traceback and no warning."""
+    command = [sys.executable, "-X", "importtime", str(ROOT / "starter.py"), "list", "--address", commands.address]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.rpartition("|")[2].strip() == module:
+                process.send_signal(signal.SIGINT)
+                break
+        rest = [line for line in process.stderr if not line.startswith("import time:")]
+        code = process.wait(60)
+
+    assert (code, rest) == (130, [])

@@ -45,7 +45,6 @@ LATER = datetime(2026, 11, 22, tzinfo=UTC)
 
 
 def task() -> Progress:
-    """A task that begins."""
     return Progress(task=Task(text="x"), task_id="a-run", started_at=LATER)
 
 
@@ -68,10 +67,7 @@ def page(*entries: JournalEntry, first: int = 1, **more: Any) -> JournalPage:
 
 
 class Told:
-    """A view of events and what it wrote."""
-
     def __init__(self) -> None:
-        """Nothing yet."""
         self.out = io.StringIO()
         self.view = EventsView(Common(), "a-run", "http://x", self.out)
         self._state = task()
@@ -83,13 +79,11 @@ class Told:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What was written, line by line."""
         return [json.loads(line) for line in self.out.getvalue().splitlines()]
 
 
 @pytest.fixture
 def told() -> Told:
-    """A view that was told nothing."""
     return Told()
 
 
@@ -100,7 +94,6 @@ def running(status: StepStatus = StepStatus.RUNNING, **more: Any) -> Outcome:
 
 
 def planned(*ids: str, number: int = 1, status: StepStatus = StepStatus.PENDING) -> journal.PlanInForce:
-    """A plan of these steps."""
     records = tuple(recorded(id, number, status) for id in ids)
     return journal.PlanInForce(revision=Revision(number=number), records=records)
 
@@ -123,12 +116,11 @@ def settled(taken: int = 1) -> steps.Settled:
 
 
 def ended(status: StepStatus = StepStatus.COMPLETED, id: str = "book") -> steps.StepEnded:
-    """A step ended so."""
     return steps.StepEnded(step=id, status=status)
 
 
 def test_a_task_is_told_event_by_event(told: Told) -> None:
-    """Task, plan and step, then every change, each once."""
+    """Task, plan and step, then every change, each once; the keys of an event are a promise."""
     told.journal(*BEGINNING)
     told.journal(STARTED)
     told.view.see(Snapshot(running()))
@@ -137,22 +129,20 @@ def test_a_task_is_told_event_by_event(told: Told) -> None:
     told.journal(settled(2), ended())
     told.view.end(outcome(steps=(step(attempts=2),)))
 
-    said = [(one["event"], one.get("status"), one.get("attempts")) for one in told.events]
-    assert said == [
-        ("task", None, None),
-        ("plan", None, None),
-        ("step", "pending", 0),
-        ("step", "running", 0),
-        ("step", "running", 2),
-        ("step", "completed", 2),
+    assert [(one["event"], one.get("status"), one.get("attempts")) for one in told.events] == [
+        *(("task", None, None), ("plan", None, None), ("step", "pending", 0), ("step", "running", 0)),
+        *(("step", "running", 2), ("step", "completed", 2)),
     ]
+    assert told.events[3] == {
+        **{"schema": 1, "event": "step", "id": "book", "title": "team 14:00", "kind": "book_slot"},
+        **{"revision": 1, "status": "running", "attempts": 0},
+    }
 
 
 def test_no_status_is_too_short(told: Told) -> None:
     """What happened between two polls is told whole and in order, of whatever the task has become since."""
-    told.journal(
-        *BEGINNING, STARTED, settled(), steps.Waited(step="book"), steps.Resumed(step="book"), settled(), ended()
-    )
+    again = steps.Waited(step="book"), steps.Resumed(step="book")
+    told.journal(*BEGINNING, STARTED, settled(), *again, settled(), ended())
     told.view.end(outcome(steps=(step(attempts=2),)))
 
     said = [(one["status"], one["attempts"]) for one in told.events if one["event"] == "step"]
@@ -199,35 +189,15 @@ def test_the_second_attempt_of_a_request_is_told(told: Told) -> None:
     lost, waits = Attempt(1, 5), Attempt(2, 5, "timeout", datetime(2026, 11, 22, 16, 5, tzinfo=UTC))
     for attempt in (lost, waits, replace(waits, due=None)):
         told.view.see(Snapshot(running(), requests={"plan:2": attempt}, thinking={"plan:2": 40}))
+    thought = {"schema": 1, "event": "thinking", "activity": "plan:2", "tokens": 40}
+    retried = {"schema": 1, "event": "retry", "activity": "plan:2", "attempt": 2, "of": 5, "code": "timeout"}
 
     assert [one for one in told.events if one["event"] in ("retry", "thinking")] == [
-        {"schema": 1, "event": "thinking", "activity": "plan:2", "tokens": 40, "attempt": 1},
-        {**RETRIED, "due": "2026-11-22T16:05:00+00:00"},
-        {"schema": 1, "event": "thinking", "activity": "plan:2", "tokens": 40, "attempt": 2},
-        {**RETRIED, "due": None},
+        {**thought, "attempt": 1},
+        {**retried, "due": "2026-11-22T16:05:00+00:00"},
+        {**thought, "attempt": 2},
+        {**retried, "due": None},
     ]
-
-
-RETRIED = {"schema": 1, "event": "retry", "activity": "plan:2", "attempt": 2, "of": 5, "code": "timeout"}
-
-
-def test_a_step_is_told_with_what_names_it(told: Told) -> None:
-    """The keys of the event are a promise."""
-    told.journal(*BEGINNING, STARTED)
-
-    assert told.events[-1] == {
-        **{"schema": 1, "event": "step", "id": "book", "title": "team 14:00", "kind": "book_slot"},
-        **{"revision": 1, "status": "running", "attempts": 0},
-    }
-
-
-def test_a_fault_is_told_with_its_decision(told: Told) -> None:
-    """Before the step that it ended."""
-    told.journal(*BEGINNING, STARTED)
-    told.journal(settled(), attempted("replan"), ended(StepStatus.FAILED))
-
-    assert [one["event"] for one in told.events[-2:]] == ["fault", "step"]
-    assert (told.events[-2]["code"], told.events[-2]["decision"]) == ("conflict", "replan")
 
 
 def attempted(decision: str, **more: Any) -> steps.Attempted:
@@ -255,14 +225,28 @@ OTHER_FIELDS = {
     "step": ("event", "id", "kind", "revision", "status"),
     "fault": ("event", "decision"),
 }
+BOOK = "step book book_slot 1"
+UNDOING = recorded("undo:book", 1, kind="cancel", undoes="book")
+ROLLBACK = journal.UndoBegun(step="undo:book", record=UNDOING), steps.Started(step="undo:book"), ended(id="undo:book")
+UNDONE, STAYS = UndoRecord(step_id="book", done=True), UndoRecord(step_id="book", reason="No.")
+ONLY_CONFIRMED = steps.Reconciled(step="book", fault=fault(Code.CONFLICT, "escalate"), is_over=True)
+OLD = (
+    recorded("book", 1, StepStatus.COMPLETED),
+    recorded("old", 4, StepStatus.CANCELLED, kind="pay"),
+    recorded("new", 4, StepStatus.COMPLETED, kind="pay"),
+)
 CASES: dict[str, tuple[Sequence[JournalEntry], Sequence[str]]] = {
     "a new plan skips what never started": (
         (*BEGINNING, planned("pay", number=2)),
-        ("plan", "step book book_slot 1 skipped", "step pay book_slot 2 pending"),
+        ("plan", f"{BOOK} skipped", "step pay book_slot 2 pending"),
     ),
     "a new plan may have the step once more": (
         (*BEGINNING, planned("book", number=2)),
         ("plan", "step book book_slot 2 pending"),
+    ),
+    "a fault, before the step that it ended": (
+        (*RUNS, settled(), attempted("replan"), ended(StepStatus.FAILED)),
+        ("fault replan", f"{BOOK} failed"),
     ),
     "a fallback": (
         (*RUNS, attempted("fallback", fallback="book_table")),
@@ -276,92 +260,43 @@ CASES: dict[str, tuple[Sequence[JournalEntry], Sequence[str]]] = {
         (*RUNS, attempted("reconcile"), found("wait", LATER)),
         ("fault reconcile", "fault wait"),
     ),
-    "a decision that a rollback only confirms": (
-        (
-            *RUNS,
-            attempted("escalate"),
-            steps.Reconciled(step="book", fault=fault(Code.CONFLICT, "escalate"), is_over=True),
-        ),
-        ("fault escalate",),
-    ),
+    "a decision that a rollback only confirms": ((*RUNS, attempted("escalate"), ONLY_CONFIRMED), ("fault escalate",)),
     "a decision of a person": (
         (*RUNS, attempted("ask"), steps.Decided(step="book", decision="replan"), ended(StepStatus.FAILED)),
-        ("fault ask", "fault replan", "step book book_slot 1 failed"),
+        ("fault ask", "fault replan", f"{BOOK} failed"),
     ),
     "a request about a step": (
-        (
-            *RUNS,
-            ABOUT_BOOK,
-            RETRIED_BY_ANN,
-            steps.Resumed(step="book"),
-        ),
-        ("request", "step book book_slot 1 waiting", "answer", "step book book_slot 1 running"),
+        (*RUNS, ABOUT_BOOK, RETRIED_BY_ANN, steps.Resumed(step="book")),
+        ("request", f"{BOOK} waiting", "answer", f"{BOOK} running"),
     ),
     "a limit that a person extends, twice": (
-        (
-            *RUNS,
-            ABOUT_BUDGET,
-            people.Extended(answer=MORE),
-            people.Extended(answer=MORE),
-        ),
+        (*RUNS, ABOUT_BUDGET, people.Extended(answer=MORE), people.Extended(answer=MORE)),
         ("request", "answer"),
     ),
     "a request that nobody answered": (
         (*RUNS, ABOUT_BUDGET, people.Closed(request="r1", why="unanswered")),
         ("request", "answer"),
     ),
-    "an end that closes what is open": (
-        (
-            *BEGINNING,
-            ABOUT_BUDGET,
-            FAILED,
-        ),
-        ("request", "answer", "step book book_slot 1 skipped"),
-    ),
+    "an end that closes what is open": ((*BEGINNING, ABOUT_BUDGET, FAILED), ("request", "answer", f"{BOOK} skipped")),
     "a rollback": (
+        (*RUNS, ended(), *ROLLBACK, journal.UndoEnded(step="book", undo=UNDONE)),
         (
-            *RUNS,
-            ended(),
-            journal.UndoBegun(step="undo:book", record=recorded("undo:book", 1, kind="cancel", undoes="book")),
-            steps.Started(step="undo:book"),
-            ended(id="undo:book"),
-            journal.UndoEnded(step="book", undo=UndoRecord(step_id="book", done=True)),
-        ),
-        (
-            "step book book_slot 1 completed",
-            "step undo:book cancel 1 pending",
-            "step undo:book cancel 1 running",
-            "step undo:book cancel 1 completed",
-            "step book book_slot 1 undone",
+            f"{BOOK} completed",
+            *(f"step undo:book cancel 1 {status}" for status in ("pending", "running", "completed")),
+            f"{BOOK} undone",
         ),
     ),
-    "an effect that stays": (
-        (*RUNS, ended(), journal.UndoEnded(step="book", undo=UndoRecord(step_id="book", reason="No."))),
-        ("step book book_slot 1 completed",),
-    ),
+    "an effect that stays": ((*RUNS, ended(), journal.UndoEnded(step="book", undo=STAYS)), (f"{BOOK} completed",)),
     "effects of earlier runs": (
+        (*BEGINNING, journal.EarlierKnown(records=OLD), planned("new", number=2, status=StepStatus.COMPLETED)),
         (
-            *BEGINNING,
-            journal.EarlierKnown(
-                records=(
-                    recorded("book", 1, StepStatus.COMPLETED),
-                    recorded("old", 4, StepStatus.CANCELLED, kind="pay"),
-                    recorded("new", 4, StepStatus.COMPLETED, kind="pay"),
-                )
-            ),
-            planned("new", number=2, status=StepStatus.COMPLETED),
-        ),
-        (
-            "step old pay 0 cancelled",
-            "step new pay 0 completed",
-            "step book book_slot 1 completed",
-            "plan",
+            *("step old pay 0 cancelled", "step new pay 0 completed", f"{BOOK} completed", "plan"),
             "step new book_slot 2 completed",
         ),
     ),
     "another run of a long task": (
         (*RUNS, journal.MovedOn(run=OTHER), journal.TaskBegun(planner="offline"), ended()),
-        ("step book book_slot 1 completed",),
+        (f"{BOOK} completed",),
     ),
 }
 
@@ -382,11 +317,12 @@ class Resumed:
 
     def __init__(self, after: str = "") -> None:
         """`after` is the cursor of the last event that it has."""
-        self.told = list[tuple[str, str]]()
+        self.told, self.events = list[tuple[str, str]](), list[TaskEvent]()
         self.view = Events(self._tell, after)
 
     def _tell(self, event: TaskEvent, cursor: str) -> None:
         named = event_fields(event, "replan", as_command)
+        self.events.append(event)
         self.told.append((cursor, named[0] if named else "end"))
 
 
@@ -408,41 +344,28 @@ def test_a_client_that_is_cut_after_any_event_is_told_the_rest() -> None:
 
 def test_missing_entries_are_told_once() -> None:
     """With the run whose history has the first of them; who was told of them before is told nothing."""
-    late, cut = Resumed(f"{RUN}:1"), Resumed(f"{RUN}:4.0")
+    late, cut, moved = Resumed(f"{RUN}:1"), Resumed(f"{RUN}:4.0"), Resumed(f"{OTHER}:1")
     for client in (late, cut):
         client.view.journal(page(ended(), first=4, gap=RUN), running())
+    moved.view.journal(page(journal.MovedOn(run=OTHER), ended(), first=4), running())
 
     assert late.told == [(f"{RUN}:4.0", "gap"), (f"{RUN}:4", "step")]
     assert cut.told == [(f"{RUN}:4", "step")]
-
-
-def test_a_gap_in_an_earlier_run_names_it() -> None:
-    """Of a task that went on in a new run since."""
-    late = Resumed(f"{OTHER}:1")
-    events = list[TaskEvent]()
-    late.view._tell = lambda event, _: events.append(event)
-    late.view.journal(page(journal.MovedOn(run=OTHER), ended(), first=4), running())
-
-    assert events[0] == Gap(OTHER)
+    assert moved.events[0] == Gap(OTHER), "of a task that went on in a new run since"
 
 
 @pytest.mark.parametrize("cursor", [f"{OTHER}:3", f"{OTHER}:1.1"])
-def test_a_reset_is_told_and_then_the_task_from_its_start(cursor: str) -> None:
-    """To a client that comes back, whose cursor is of a run that is none of this history."""
+def test_a_reset_is_told_and_then_the_task_from_its_start(told: Told, cursor: str) -> None:
+    """To a client that comes back, whose cursor is of a run that is none of this history, and to one that follows."""
     client = Resumed(cursor)
     client.view.journal(page(*BEGINNING), running())
-
-    assert [name for _, name in client.told] == ["restarted", "task", "plan", "step"]
     again = Resumed(client.told[0][0])
     again.view.journal(page(*BEGINNING), running())
-    assert again.told == client.told[1:]
-
-
-def test_a_reset_is_told_to_a_client_that_follows(told: Told) -> None:
-    """Nothing of the run before is left."""
     told.journal(*RUNS, ended())
     told.view.journal(page(*BEGINNING, run=OTHER, restarted=True), running())
 
+    assert [name for _, name in client.told] == ["restarted", "task", "plan", "step"]
+    assert again.told == client.told[1:]
     assert [one["event"] for one in told.events[4:]] == ["step", "restarted", "task", "plan", "step"]
 
 
@@ -498,11 +421,8 @@ def test_silence_is_told(told: Told) -> None:
     told.view.answers(Silent.WORKER)
     told.view.silence(Silent.SERVER)
 
-    assert [(one["event"], one["answers"], one["queue"]) for one in told.events] == [
-        ("worker", False, "replan"),
-        ("worker", True, "replan"),
-        ("server", False, "replan"),
-    ]
+    said = [("worker", False, "replan"), ("worker", True, "replan"), ("server", False, "replan")]
+    assert [(one["event"], one["answers"], one["queue"]) for one in told.events] == said
 
 
 def test_line_breaks_of_the_world_break_no_line(told: Told) -> None:
@@ -520,21 +440,13 @@ def test_line_breaks_of_the_world_break_no_line(told: Told) -> None:
         (["--task", "x", "--detach", "--jsonl"], "nothing is followed here"),
         (["show", "x", "--jsonl"], "nothing is followed here"),
     ],
-    ids=["both", "detached", "show"],
 )
 def test_options_that_do_not_go_together_are_bad_usage(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
-    """One sentence, before anything is connected."""
-    code = main(app, arguments)
+    """One sentence, before anything is connected; a program that reads events reads of a mistake in one, too."""
+    code, said = main(app, arguments), "".join(capsys.readouterr())
+    wrong, event = main(app, ["--task", " ", "--jsonl"]), json.loads(capsys.readouterr().out)
 
-    assert code == 2
-    assert words in "".join(capsys.readouterr())
-
-
-def test_a_mistake_is_an_event(capsys: pytest.CaptureFixture[str]) -> None:
-    """A program that reads events reads this one, too."""
-    code = main(app, ["--task", " ", "--jsonl"])
-    event = json.loads(capsys.readouterr().out)
-
-    assert (code, event["event"], event["error"]["code"]) == (2, "error", "no_task")
+    assert (code, words in said) == (2, True)
+    assert (wrong, event["event"], event["error"]["code"]) == (2, "error", "no_task")

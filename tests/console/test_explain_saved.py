@@ -1,20 +1,20 @@
 """`explain` on the saved histories: each ending and each decision, from the history alone, without a server."""
 
 import pytest
+from rich.cells import cell_len
 
-from client.explain import page
-from client.explain.prose import Item
+from client import tree
+from client.explain import explanation, page
+from client.explain.explanation import Explanation
+from client.explain.page import citation, lay_out_sentence
+from client.history.records import Event
 from client.problem import Problem
+from client.wording import count
 from console.exits import OF_PROBLEM
 from tests.console import histories
 from tests.console.histories import NAMES, explained, text
 from tests.gate import sampled
-
-
-def about(items: tuple[Item, ...], decision: str) -> Item:
-    """The only item with this decision."""
-    [item] = [item for item in items if item.decision == decision]
-    return item
+from workflows.account import metrics
 
 
 async def test_a_run_without_faults_is_told_in_short() -> None:
@@ -27,30 +27,6 @@ async def test_a_run_without_faults_is_told_in_short() -> None:
         "Result: done  [event 33]",
         "Changed in the world: nothing.",
     ]
-
-
-REMEDIES: dict[str, list[str]] = {
-    "escalated": [
-        "To do  Read the exception in the worker's log, and fix the tool, or say with raises= what it "
-        "is. Then `python starter.py reset test-f66f6d0eb026 --to a` goes on from there.",
-    ],
-    "replans_used_up": [
-        "To do  Give more with `--replans`.",
-    ],
-    "plan_refused": [
-        "To do  Correct what the reason names.",
-    ],
-    "straight": [],
-    "cancelled": [],
-}
-
-
-@pytest.mark.parametrize(("name", "todo"), REMEDIES.items(), ids=REMEDIES)
-async def test_what_a_person_can_do_comes_last(name: str, todo: list[str]) -> None:
-    """The remedy of docs/errors.md and, for a task that can go on, the command; nothing where nothing is wrong."""
-    said = (await text(name)).splitlines()
-
-    assert [line for line in said if line.startswith("To do")] == todo == said[len(said) - len(todo) :]
 
 
 SAID: dict[str, list[str]] = {
@@ -101,6 +77,8 @@ SAID: dict[str, list[str]] = {
         "cause is in the worker's log, in its line with step 'a' and code 'bug'.  [event 20]",
         "     Neither a retry nor a new plan can help: a person has to act.",
         "     The task was not to wait for a person (`--on-escalation`), so it ended as escalated.  [event 24]",
+        "To do  Read the exception in the worker's log, and fix the tool, or say with raises= what it is. Then "
+        "`python starter.py reset test-f66f6d0eb026 --to a` goes on from there.",
     ],
     "cancelled": [
         " 1.  The task was asked to stop, and it was cancelled.  [events 21, 33]",
@@ -109,12 +87,14 @@ SAID: dict[str, list[str]] = {
     "deadline": [
         " 1.  The deadline of 1 s passed before the task was done: give more, e.g. --deadline 2.  [events 16, 27]",
         "     a was stopped while running.  [events 15, 21-22]",
+        "To do  Give more time with `--deadline`.",
     ],
     "replans_used_up": [
         "     No new plan was asked for: All 0 replans are used up: give more, e.g. --replans 1. The "
         "last fault was a: This word is taken.  [event 27]",
         "Never started: c.",
         "Changed in the world: nothing.",
+        "To do  Give more with `--replans`.",
     ],
     "compacted": [
         " 1.  Turn 3 of the model was rejected: step 't3.c0' makes the same call for the third time, and "
@@ -135,16 +115,19 @@ SAID: dict[str, list[str]] = {
         " 1.  The hand-written plan was rejected: steps need each other in a circle: a -> b -> a: remove "
         "one of these needs.  [event 5]",
         "     A mistake in a hand-written plan is not sent to the planner, so the task ended as failed.  [event 8]",
+        "To do  Correct what the reason names.",
     ],
 }
 
 
 @pytest.mark.parametrize(("name", "lines"), SAID.items(), ids=SAID)
 async def test_what_happened_is_told_with_cause_decision_cost_and_events(name: str, lines: list[str]) -> None:
-    """Word for word, in this order."""
+    """Word for word, in this order; the remedy comes last, with the command where a task can go on."""
     said = (await text(name)).splitlines()
+    todo = [line for line in lines if line.startswith("To do")]
 
     assert [line for line in said if line in lines] == lines
+    assert [line for line in said if line.startswith("To do")] == todo == said[len(said) - len(todo) :]
 
 
 ENDED = {
@@ -166,25 +149,6 @@ ENDED = {
 """The histories of tasks that did not complete."""
 
 
-@pytest.mark.parametrize("name", NAMES)
-async def test_the_headline_says_how_it_ended(name: str) -> None:
-    """Id, status, time, plans, steps, calls."""
-    first = (await text(name)).splitlines()[0]
-
-    assert first.startswith(f"the-task {ENDED.get(name, 'completed')} after ")
-
-
-@pytest.mark.parametrize("name", NAMES)
-async def test_every_cited_event_exists(name: str) -> None:
-    """A doubter finds each one in the web UI."""
-    there = {event.event_id for event in histories.events(name)}
-    story = await explained(name)
-    cited = {event.id for item in story.items for event in item.events}
-
-    assert cited <= there
-    assert all(item.events for item in story.items)
-
-
 @pytest.mark.parametrize("name", sampled({name: [name] for name in NAMES}, "failed_over", "replanned", "undone"))
 async def test_every_beginning_of_a_history_can_be_explained(name: str) -> None:
     """A task is looked at whenever somebody looks: after each event there is a text, and no decision is made up."""
@@ -194,105 +158,174 @@ async def test_every_beginning_of_a_history_can_be_explained(name: str) -> None:
     assert all(one.startswith("the-task ") for one in said)
 
 
+RECEIPTS = {
+    "retried": ["Retries of tools: 2 (2 helped); wasted attempts: 0.  [event 16]"],
+    "fallback": ["Retries of tools: 3 (0 helped); wasted attempts: 0.  [event 16]"],
+    "replanned": ["Retries of tools: 0; wasted attempts: 0."],
+    "compacted": [
+        "Paid to models: planning 390 tokens, correcting 260 tokens and summarising 130 tokens."
+        "  [events 9, 21, 33, 39, 51, 57]"
+    ],
+    "straight": [],
+}
+"""What is zero is left out, but for the wasted attempts of a task that met faults: their promise is zero."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_saved_history_is_told_whole(name: str) -> None:
+    """How it ended, and why, by events that exist, in lines that fit the terminal; with a receipt at the end."""
+    whole = await explained(name)
+    lines = page.page_lines(whole, None)
+    there = {event.event_id for event in histories.events(name)}
+    receipts = [line for line in lines if line.startswith(("Retries", "Duplicates", "Calls not", "Paid"))]
+
+    assert lines[0].startswith(f"the-task {ENDED.get(name, 'completed')} after ")
+    assert {event.id for item in whole.items for event in item.events} <= there
+    assert all(item.events for item in whole.items)
+    assert all(max(map(cell_len, page.page_lines(whole, width))) <= width for width in (40, 80, 200))
+    assert receipts == RECEIPTS.get(name, receipts)
+    check_receipt(whole)
+
+
+def check_receipt(whole: Explanation) -> None:
+    """Retries, wasted attempts, replayed results, calls not made and tokens are those of the metrics and of `show`."""
+    receipt, outcome = whole.receipt, whole.story.account
+    sums = outcome.counts or {}
+    paid = {purpose: tokens for (purpose,), tokens in metrics.counted(sums, metrics.TOKENS).items()}
+    summed = metrics.RETRIES, metrics.WASTED_ATTEMPTS, metrics.REPLAYED_RESULTS, metrics.CIRCUIT_OPEN
+    retries = receipt.helped.number + receipt.not_helped.number
+    prevented = receipt.replayed.number + receipt.reconciled.number
+
+    assert [retries, 0, prevented, receipt.not_made.number] == [metrics.total(sums, metric) for metric in summed]
+    assert receipt.wasted.number == 0, "an attempt never follows a fault that it cannot cure"
+    assert {purpose: one.tokens for purpose, one in receipt.paid.items()} == paid
+    assert f", {count(retries, 'retry', 'retries')}" in tree.headline(outcome)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "cancelled"])
 async def test_what_followed_shows_the_decisions_without_an_outcome(name: str) -> None:
     """A terminated task has none: what its last event told is derived from the others, and is the same."""
-    whole = await explained(name)
-    without = await explained(name, -1)
     final = {"escalate", "end"}
-
-    assert [item.decision for item in without.items if item.decision not in {*final, "undecided"}] == [
-        item.decision for item in whole.items if item.decision not in final
+    whole, without = [
+        [item.decision for item in (await explained(name, until)).items if item.decision not in final]
+        for until in (None, -1)
     ]
 
-
-async def test_a_fault_whose_decision_is_not_made_yet_says_so() -> None:
-    """Honest, instead of what will probably follow."""
-    item = (await explained("replanned", 22)).items[0]
-
-    assert (item.decision, item.why and item.why.text) == ("undecided", "What follows is not decided yet.")
+    assert [decision for decision in without if decision != "undecided"] == whole
 
 
-async def test_a_replan_that_is_being_made_says_how_far_it_is() -> None:
-    """Looked again, asked, no answer yet."""
-    item = about((await explained("replanned", 33)).items, "replan")
+async def test_what_is_not_decided_yet_is_said_to_be_so() -> None:
+    """Honest, instead of what will probably follow; a replan that is being made says how far it is."""
+    [refused], [replan] = (await explained("replanned", 22)).items, (await explained("replanned", 33)).items
 
-    assert item.then[-1].text == "The planner was asked for a new plan: it has not answered with a plan yet."
+    assert (refused.decision, refused.why and refused.why.text) == ("undecided", "What follows is not decided yet.")
+    assert replan.decision == "replan"
+    assert replan.then[-1].text == "The planner was asked for a new plan: it has not answered with a plan yet."
 
 
-async def test_the_decisions_of_the_document_are_those_of_the_outcome() -> None:
-    """JSON says the same as the task itself."""
+async def test_the_document_says_what_the_text_says() -> None:
+    """The decisions of the task itself; the difference of its plans; each figure with the events that prove it."""
     document = (await explained("replanned")).document()
+    second = document["revisions"][1]
+    receipt = (await explained("retried")).document()["receipt"]
+    cost = {name: number for name, number in document["cost"].items() if number}
 
     assert [(item["decision"], item["steps"], item["events"]) for item in document["items"]] == [
         ("replan", ["a"], [22, 26, 27, 28, 32, 33, 34])
     ]
-    assert document["cost"] == {
-        "failed_attempts": 1,
-        "observations": 1,
-        "planning_calls": 1,
-        "waited": 0.0,
-        "lost": 0.0,
-        "held": 0.0,
-        "unattended": 0.0,
-        "tool_calls": 5,
-    }
-
-
-async def test_the_document_has_the_difference_of_the_plans() -> None:
-    """From which step to which, with the arguments that changed; what was kept, added, dropped."""
-    second = (await explained("replanned")).document()["revisions"][1]
-
+    assert cost == {"failed_attempts": 1, "observations": 1, "planning_calls": 1, "tool_calls": 5}
+    assert {"waited", "lost", "held", "unattended"} <= document["cost"].keys()
     assert [(one["before"]["id"], one["after"]["id"], one["args"]) for one in second["changed"]] == [
         ("a", "a-2", {"word": {"before": "taken", "after": "free"}}),
         ("c", "c", {}),
     ]
     assert (second["kept"], second["added"], second["dropped"], second["replan"]) == (["b"], [], [], True)
+    assert (receipt["helped"], receipt["wasted"]) == ({"number": 2, "events": [16]}, {"number": 0, "events": []})
+    assert receipt["paid"] == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "step", "lines"),
-    [
-        (
-            "replanned",
-            "b",
-            [
-                "b (say) of the-task: completed after 1 attempt. It returned: said: kept.  [events 15-17]",
-                "     Plan 1: planned: b (say word=kept)  [events 7-9]",
-                "     Plan 2: kept, since finished: b  [events 32-34]",
-                "It met no fault: nothing to explain.",
-            ],
-        ),
-        (
-            "replans_used_up",
-            "c",
-            [
-                "c (say) of the-task: not started.",
-                "     Plan 1: planned: c (say word=later; needs a)  [events 7-9]",
-                "It was never called: a plan ended, or the task did, before its turn came.",
-            ],
-        ),
+STEPS = {
+    ("replanned", "b"): [
+        "b (say) of the-task: completed after 1 attempt. It returned: said: kept.  [events 15-17]",
+        "     Plan 1: planned: b (say word=kept)  [events 7-9]",
+        "     Plan 2: kept, since finished: b  [events 32-34]",
+        "It met no fault: nothing to explain.",
     ],
-    ids=["kept", "never started"],
-)
-async def test_one_step_alone(name: str, step: str, lines: list[str]) -> None:
+    ("replans_used_up", "c"): [
+        "c (say) of the-task: not started.",
+        "     Plan 1: planned: c (say word=later; needs a)  [events 7-9]",
+        "It was never called: a plan ended, or the task did, before its turn came.",
+    ],
+}
+
+
+@pytest.mark.parametrize(("name", "step"), STEPS)
+async def test_one_step_alone(name: str, step: str) -> None:
     """Only what concerns it: where it was planned, how it ended, and why."""
     story = await explained(name)
 
-    assert list(page.lay_out_rows(page.step_rows(story.step(step)), story.story, None)) == lines
+    assert list(page.lay_out_rows(page.step_rows(story.step(step)), story.story, None)) == STEPS[name, step]
 
 
 async def test_one_step_has_the_items_that_name_it() -> None:
-    """The rejected proposals name it, too."""
+    """The rejected proposals name it, too; an unknown one is a sentence with exit code 2 that names the nearest."""
     one = (await explained("rejected")).step("a")
-
-    assert [item.decision for item in one.items] == ["send_back", "send_back"]
-    assert one.document()["step"]["status"] == "completed"
-
-
-async def test_an_unknown_step_names_the_nearest() -> None:
-    """A sentence with exit code 2."""
     with pytest.raises(Problem, match="has no step 'a-3': did you mean a-2") as wrong:
         (await explained("replanned")).step("a-3")
 
-    assert OF_PROBLEM[wrong.value.kind] == 2
+    assert [item.decision for item in one.items] == ["send_back", "send_back"]
+    assert (one.document()["step"]["status"], OF_PROBLEM[wrong.value.kind]) == ("completed", 2)
+
+
+EVIL = "a\x1b[31m\x07\r\nb\x9b2J\u202ec\tdone"
+CITED = [
+    ([], ""),
+    ([11], "[event 11]"),
+    ([13, 14, 15], "[events 13-15]"),
+    ([15, 11, 14, 14], "[events 11, 14-15]"),
+    (list(range(1, 40, 2)), "[events 1, 3, 5, 7, 9, ..., 39]"),
+]
+
+
+def test_events_are_cited_as_spans() -> None:
+    """In order, each once, neighbours together; a long row is cut in the middle, and several runs are named."""
+    assert [citation([Event(1, id) for id in ids]) for ids, _ in CITED] == [said for _, said in CITED]
+    assert citation([Event(2, 11)], many=True) == "[run 2, event 11]"
+
+
+LAID_OUT: list[tuple[str, int | None, list[str]]] = [
+    ("short", 40, [" 1.  short                     [event 1]"]),
+    ("just as long as it may be", 40, [" 1.  just as long as it may be", "                               [event 1]"]),
+    (
+        "so long that it goes on in a second row",
+        40,
+        [" 1.  so long that it goes on in a second", "     row                       [event 1]"],
+    ),
+    # A long word moves to the left before it leaves the terminal.
+    (f"It was {'x' * 38}", 40, [" 1.  It was", f"  {'x' * 38}", "                               [event 1]"]),
+    ("x " * 100, None, [" 1.  " + "x " * 100 + "  [event 1]"]),
+]
+
+
+@pytest.mark.parametrize(("text", "width", "rows"), LAID_OUT)
+def test_a_citation_stands_at_the_right_end(text: str, width: int | None, rows: list[str]) -> None:
+    """Of the last line of its sentence or, without room, below it, under its beginning; in a file it is whole."""
+    assert lay_out_sentence(" 1.  ", text, "[event 1]", width) == rows
+
+
+async def test_nothing_from_the_world_can_draw_on_the_terminal() -> None:
+    """Escapes, bells, line breaks and reversed text in reasons, arguments and results are gone; no line is added."""
+    events = histories.events("escalated")
+    for event in events:
+        failure = event.activity_task_failed_event_attributes.failure
+        if failure.message:
+            failure.message = EVIL
+            failure.application_failure_info.ClearField("details")
+            failure.application_failure_info.details.payloads.add(metadata={"encoding": b"binary/encrypted"})
+        if event.HasField("activity_task_scheduled_event_attributes"):
+            event.activity_task_scheduled_event_attributes.activity_id += EVIL
+            event.activity_task_scheduled_event_attributes.activity_type.name += EVIL
+    lines = page.page_lines(explanation.explain_task(await histories.history(events)), 80)
+
+    assert [char for line in lines for char in line if not char.isprintable()] == []
+    assert [line for line in lines if "done" in line]

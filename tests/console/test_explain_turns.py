@@ -1,13 +1,15 @@
-"""A task that a model does turn by turn, explained: a turn a sentence, many in one, each with its events."""
+"""Explained: a task that a model does turn by turn, a turn a sentence with its events, and what a new plan changed."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from client.explain import explanation, page
 from client.explain.explanation import Explanation
+from client.explain.page import difference_lines
 from client.history.records import AttemptFailure, Call, CallEnd, Event, History, RunEnd
+from client.history.story import Plan, PlannerTurn, ProposalVerdict, Story, diff
 from tests.console import made, outcomes
 from tests.harness import plan, step
 from workflows.account.records import Rejection, Revision
@@ -15,14 +17,7 @@ from workflows.account.task import Task
 from workflows.faults.fault import Code, Fault
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Catalogue
-from workflows.plans.proposal import (
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    PassedOver,
-    Proposed,
-)
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed, Step
 
 LAST = Event(1, 9999)
 NO_KEY = PassedOver(planner="anthropic:a", code="unauthorized", reason="The key is wrong")
@@ -43,18 +38,10 @@ def move(turn: int, kind: str = "read", **more: Any) -> list[Call]:
     return [asked(2 * turn, turn, steps, **more), made.call(2 * turn + 1, id, kind)]
 
 
-def compacted(number: int, turn: int) -> Call:
-    """The oldest turns are summarised."""
-    return made.call(number, f"compact:{turn}", "compact")
-
-
-def plans(call: Call) -> bool:
-    return call.proposed is not None and isinstance(call.proposed.proposal, NewSteps)
-
-
 def told(*calls: Call, status: str = "completed", **more: Any) -> Explanation:
     """A task of these calls, which ended with the answer 42."""
-    turns = [call.situation.turn for call in calls if call.situation and call.proposed and plans(call)]
+    proposed = [call for call in calls if call.proposed and isinstance(call.proposed.proposal, NewSteps)]
+    turns = [call.situation.turn for call in proposed if call.situation]
     revisions = tuple(Revision(number=number, turn=turn) for number, turn in enumerate(turns, 1))
     more = {"revisions": revisions, "result": "42", **more}
     history = History("a-task", first_run="run", calls=list(calls), last=LAST)
@@ -71,8 +58,11 @@ def said(explained: Explanation) -> list[str]:
 
 
 def test_a_turn_is_a_sentence() -> None:
-    """What the model called for, and what it said beside; what became of it is left out where nothing was unusual."""
+    """What the model called for, and what it said beside; what became of it is left out where nothing was unusual. Many
+    turns are one sentence: how many calls of what, from the first request to the last result."""
     explained = told(*move(1, because="I look first"), *move(2, "idempotent"), asked(6, 3, Answer(result="42")))
+    turns = [call for turn in range(1, 31) for call in move(turn, "read" if turn % 3 else "idempotent")]
+    shown = "\n".join(row[1].text for row in page.step_rows(explained.step("t2.c0")))
 
     assert said(explained)[:4] == [
         "Turn 1: t1.c0 (read at=1).  [events 20-22]",
@@ -81,12 +71,7 @@ def test_a_turn_is_a_sentence() -> None:
         "Result: 42  [event 9999]",
     ]
     assert "2 turns, 2 of 2 steps finished" in explained.summary
-
-
-def test_many_turns_are_one_sentence() -> None:
-    """How many calls of what; from the first request to the last result."""
-    turns = [call for turn in range(1, 31) for call in move(turn, "read" if turn % 3 else "idempotent")]
-
+    assert "Turn 2: planned: t2.c0 (idempotent at=2)" in shown, "with `--step t2.c0`"
     assert said(told(*turns))[0] == "Turns 1-30: 30 calls, of read (20) and idempotent (10).  [events 20-602]"
 
 
@@ -153,9 +138,7 @@ def test_no_remedy_speaks_of_a_tool_where_the_planner_failed(code: Code, remedy:
     call = made.call(4, "plan:1", "plan", Fault.of(code, "No.", source="plan"))
     call.situation = Situation(turn=1, now=made.BEGAN)
     ended: dict[str, Any] = {"status": "escalated", "code": code.value, "reason": "No.", "result": None}
-    explained = told(call, own_faults=(made.decided(call, "escalate"),), revisions=(), **ended)
-
-    text = " ".join(said(explained))
+    text = " ".join(said(told(call, own_faults=(made.decided(call, "escalate"),), revisions=(), **ended)))
 
     assert remedy in text and "tool" not in text, text
 
@@ -166,7 +149,7 @@ def test_no_remedy_speaks_of_a_tool_where_the_planner_failed(code: Code, remedy:
 def test_a_summary_is_told_where_it_was_made(number: int, words: str) -> None:
     """With the request that was too long and the activity that summarised; the request is no plan and no giving up."""
     long = asked(4, 2, GiveUp(reason="too long"), compact=number, context=61_000)
-    explained = told(*move(1), long, compacted(5, 3), *move(4))
+    explained = told(*move(1), long, made.call(5, "compact:3", "compact"), *move(4))
 
     assert f"The conversation grew too long (61,000 tokens): {words}  [events 40-42, 50-52]" in said(explained)
     assert explained.items == () and len(explained.plans) == 2
@@ -177,15 +160,59 @@ def test_the_last_answer_of_a_task_over_budget_is_explained() -> None:
     """Who was asked for it, and the answer itself."""
     last = asked(4, 2, Answer(result="42"), is_last=True)
     lines = said(told(*move(1), last, status="over_budget", code="tool_calls", reason="All are used up."))
-    asked_once_more = "The planner was asked once more, without tools, for an answer from the results so far"
-    what = f"{asked_once_more}: its answer is the result."
+    once_more = "The planner was asked once more, without tools, for an answer from the results so far"
 
-    assert f"     {what}  [events 40-42]" in lines
+    assert f"     {once_more}: its answer is the result.  [events 40-42]" in lines
     assert "Result: 42  [event 9999]" in lines
 
 
-def test_one_step_is_planned_by_its_turn() -> None:
-    """`--step t2.c0`."""
-    shown = "\n".join(row[1].text for row in page.step_rows((told(*move(1), *move(2))).step("t2.c0")))
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
-    assert "Turn 2: planned: t2.c0 (read at=2)" in shown
+
+BOTH = [step("a", "get", n=1), step("b", "get", n=2)]
+PAGE, LARGER = {"size": 1, "sort": ["x"]}, {"size": 2, "sort": ["x"]}
+SAID, OF_B = step("c", "say", word={"$from": "a", "path": "said"}), step("c", "say", word={"$from": "b"})
+COMPARED: dict[str, tuple[list[Step], list[Step], list[str]]] = {
+    "an argument": (
+        [step("book", "book_slot", at="14:00")],
+        [step("book-2", "book_slot", at="14:30")],
+        ["changed: book -> book-2 (at: 14:00 -> 14:30)"],
+    ),
+    "the kind": ([step("a", "get", n=1)], [step("a-2", "read", n=1)], ["changed: a -> a-2 (kind: get -> read)"]),
+    "the same kind under another id": (
+        [step("a", "get", n=1)],
+        [step("b", "get", n=2)],
+        ["changed: a -> b (n: 1 -> 2)"],
+    ),
+    "inside an object, and a new one": (
+        [step("a", "get", page=PAGE)],
+        [step("a", "get", page=LARGER, more=None)],
+        ["changed: a (page.size: 1 -> 2, more: (none) -> null)"],
+    ),
+    "a reference": (
+        [step("a", "get"), SAID],
+        [step("b", "say"), OF_B],
+        ["changed: c (word: <a.said> -> <b>, needs: a -> b)", "added: b (say)", "dropped: a"],
+    ),
+    "the most alike": (BOTH, [step("x", "get", n=2), step("y", "get", n=1)], ["changed: b -> x and a -> y"]),
+    "nothing": ([step("a", "get")], [step("a", "get")], ["planned as before: a"]),
+    "everything": ([step("a", "get")], [step("b", "put")], ["added: b (put)", "dropped: a"]),
+    "a finished step": (
+        [step("done", "get"), step("a", "put")],
+        [step("a-2", "put", n=1)],
+        ["changed: a -> a-2 (n: (none) -> 1)", "kept, since finished: done"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "lines"), COMPARED.values(), ids=COMPARED)
+def test_two_plans_are_compared(before: list[Step], after: list[Step], lines: list[str]) -> None:
+    """What changed with its arguments, what came, what went, what stayed."""
+    done = [one.id for one in before if one.id == "done"]
+    finished = [Call(id, "k", NOON, Event(1, 15), ended=Event(1, 16), closed=CallEnd.COMPLETED) for id in done]
+    plans = []
+    for number, steps in enumerate((before, after), 1):
+        call = Call(f"plan:{number}", "replan", NOON, Event(1, number * 10), ended=Event(1, number * 10 + 1))
+        plans.append(Plan(number, PlannerTurn(call, ProposalVerdict.ACCEPTED), tuple(steps)))
+
+    assert difference_lines(diff(Story(History("the-task", calls=finished)), *plans)) == lines

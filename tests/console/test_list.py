@@ -1,31 +1,34 @@
-"""`list`: the newest tasks in our words, whatever the server calls their end, in columns that fit."""
+"""`list`, and which task is meant: the newest in our words, whatever the server calls their end, in fitting columns."""
 
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
-from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio import workflow
+from temporalio.client import Client, WorkflowExecution
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from activities.toolbox.declare.kind import Kind
 from client import replay, tasks as finding
 from client.client import Client as Replan
+from client.history.fetch import final_outcome
 from client.listing import list_tasks, status_named
 from client.problem import Problem
+from client.start import build_task, start
+from client.tasks import query_progress
 from console.commands.list_tasks import tasks
 from console.commands.reset import reset
 from console.exits import OF_PROBLEM
 from console.options import Common
 from replan import NeedsPerson, tool
-from runtime.client import NotConnected, connect
-from runtime.dev_server import DevServer
+from tests.console.server_lists import listed, other_namespace
 from tests.harness import DONE, outcome, plan, staged, step
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -36,8 +39,6 @@ Captured = pytest.CaptureFixture[str]
 
 
 class Word(BaseModel):
-    """An argument and a result."""
-
     word: str = ""
 
 
@@ -48,40 +49,28 @@ async def wait(args: Word) -> Word:
     return args
 
 
-@pytest.mark.parametrize(
-    ("name", "status"),
-    [
-        (None, None),
-        ("running", "running"),
-        ("Canceled", "cancelled"),
-        ("CANCELLED", "cancelled"),
-        ("Failed", "failed"),
-        ("over-budget", "over_budget"),
-        (" escalated ", "escalated"),
-    ],
-)
-def test_a_status_is_ours_or_temporals(name: str | None, status: str | None) -> None:
-    """In any case, with either spelling."""
-    assert status_named(name) == status
+NAMED: dict[str | None, str | None] = {
+    **{None: None, "running": "running", "Canceled": "cancelled", "CANCELLED": "cancelled", "Failed": "failed"},
+    **{"over-budget": "over_budget", " escalated ": "escalated"},
+}
 
 
-@pytest.mark.parametrize("name", ["", "done", "escalate", "completed;", "x\ny"])
-def test_an_unknown_status_is_a_sentence(name: str) -> None:
-    """It names all that there are."""
-    with pytest.raises(Problem) as wrong:
-        status_named(name)
+def test_a_status_is_ours_or_temporals() -> None:
+    """In any case, with either spelling; a sentence about an unknown one names all that there are."""
+    all_there_are = "t is one of running, waiting, paused, completed, escalated, over_budget, cancelled, failed."
 
-    assert str(wrong.value).endswith(
-        "t is one of running, waiting, paused, completed, escalated, over_budget, cancelled, failed."
-    )
-    assert OF_PROBLEM[wrong.value.kind] == 2 and "\n" not in str(wrong.value)
+    assert {name: status_named(name) for name in NAMED} == NAMED
+    for name in ("", "done", "escalate", "completed;", "x\ny"):
+        with pytest.raises(Problem) as wrong:
+            status_named(name)
+        assert str(wrong.value).endswith(all_there_are) and "\n" not in str(wrong.value)
+        assert OF_PROBLEM[wrong.value.kind] == 2
 
 
 class Shop:
     """Tasks of one queue, one of each ending, and what `list` says of them."""
 
     def __init__(self, client: Client, queue: str, captured: Captured) -> None:
-        """List the tasks of `queue`."""
         self.client, self.queue, self._captured = client, queue, captured
 
     async def documents(self, status: str | None = None, *, query: str | None = None, limit: int = 20) -> Any:
@@ -96,11 +85,8 @@ class Shop:
     async def settled(self, count: int, closed: int) -> None:
         """Wait until the server lists so many runs, and so many as closed: it takes a moment."""
         query = f"{finding.TASKS} AND TaskQueue = '{self.queue}'"
-        async with asyncio.timeout(20):
-            while (await self.client.count_workflows(query)).count < count or (
-                await self.client.count_workflows(f"{query} AND ExecutionStatus != 'Running'")
-            ).count < closed:
-                await asyncio.sleep(0.05)
+        await listed(self.client, query, count)
+        await listed(self.client, f"{query} AND ExecutionStatus != 'Running'", closed)
 
 
 @pytest.fixture(scope="module")
@@ -134,39 +120,30 @@ async def queue(client: Client, tmp_path_factory: pytest.TempPathFactory) -> Asy
 
 @pytest.fixture
 async def shop(client: Client, queue: str, capsys: Captured) -> Shop:
-    """The shop with these tasks."""
     shop = Shop(client, queue, capsys)
     await shop.settled(7, 6)
     return shop
 
 
 async def test_every_ending_has_its_word(shop: Shop) -> None:
-    """Temporal's status and ours together: a task that was ended from outside is not `running`; the newest is first."""
+    """Temporal's status and ours together: a task that was ended from outside is not `running`; the newest is first. A
+    document has the task's words also where no memo holds them, the question, when, and where to look."""
     listed = {one["task_id"].removeprefix(f"{shop.queue}-"): one for one in await shop.documents()}
     told = {name: one["status"] for name, one in listed.items()}
+    two, one = await shop.documents(limit=2), listed["escalated"]
 
     assert [*listed] == ["completed", "escalated", "over_budget", "failed", "cancelled", "terminated", "running"]
     assert told == {**{name: name for name in told}, "terminated": "failed"}
-
-
-async def test_a_document_says_all_that_is_known(shop: Shop) -> None:
-    """The task's words also where no memo holds them, the question, when, and where to look."""
-    listed = {one["task_id"].removeprefix(f"{shop.queue}-"): one for one in await shop.documents()}
-    one = listed["escalated"]
-
-    assert (one["task"], one["reason"], one["planner"], one["replans"]) == (
-        "a task escalated", "Which one?", "scripted", 0,
-    )  # fmt: skip
-    assert one["started_at"] < one["ended_at"] and listed["running"]["ended_at"] is None
+    assert [one["task_id"] for one in two] == [f"{shop.queue}-terminated", f"{shop.queue}-running"]
+    assert (one["task"], one["reason"]) == ("a task escalated", "Which one?")
+    assert (one["planner"], one["replans"], one["started_at"] < one["ended_at"]) == ("scripted", 0, True)
+    assert listed["running"]["ended_at"] is None
 
 
 class Revoked:
-    """A planner that nobody lets plan."""
-
     name = "revoked"
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> GiveUp:
-        """Fail for good."""
         raise NeedsPerson("The key was revoked.", code="unauthorized")
 
 
@@ -183,19 +160,12 @@ async def test_the_fault_of_a_planner_is_the_last_one(client: Client, tmp_path: 
     assert (one["last_fault"], one["reason"]) == ("unauthorized", "The planner: The key was revoked.")
 
 
-@pytest.mark.parametrize("status", [*TaskStatus])
-async def test_a_filter_finds_its_status_alone(shop: Shop, status: str) -> None:
+async def test_a_filter_finds_its_status_alone(shop: Shop) -> None:
     """One of each, two that failed, none that waits or that a newer server has paused."""
-    found = [one["status"] for one in await shop.documents(status)]
+    for status in TaskStatus:
+        found = [one["status"] for one in await shop.documents(status)]
 
-    assert found == [status] * {"failed": 2, "waiting": 0, "paused": 0}.get(status, 1)
-
-
-async def test_a_limit_leaves_the_newest(shop: Shop) -> None:
-    """As many as were asked for."""
-    listed = await shop.documents(limit=2)
-
-    assert [one["task_id"] for one in listed] == [f"{shop.queue}-terminated", f"{shop.queue}-running"]
+        assert found == [status] * {"failed": 2, "waiting": 0, "paused": 0}.get(status, 1)
 
 
 async def test_a_task_that_was_reset_stands_as_its_newest_run(client: Client, tmp_path: Path, capsys: Captured) -> None:
@@ -218,13 +188,15 @@ async def test_a_task_that_was_reset_stands_as_its_newest_run(client: Client, tm
 BAD = ["nonsense", "X = 1", "TaskQueue = 'x' ORDER BY StartTime", "(", ") OR (", "X = '", "X = 'a\0'", "X = '\ud800'"]
 
 
-@pytest.mark.parametrize("query", BAD, ids=ascii)
-async def test_a_bad_query_is_a_sentence(client: Client, query: str) -> None:
-    """With the reason, of the server or ours."""
-    with pytest.raises(Problem, match=r"(?i)this query .+: write it as in ") as wrong:
-        await tasks(client, Common(), status=None, query=query, limit=1)
+async def test_a_bad_query_is_a_sentence(client: Client, capsys: Captured) -> None:
+    """With the reason, of the server or ours; where nothing is there, it is a sentence and no mistake."""
+    for query in BAD:
+        with pytest.raises(Problem, match=r"(?i)this query .+: write it as in ") as wrong:
+            await tasks(client, Common(), status=None, query=query, limit=1)
+        assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_query", 2), ascii(query)
+    code = await tasks(client, Common(), status=TaskStatus.WAITING, query="TaskQueue = 'none'", limit=1)
 
-    assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("bad_query", 2)
+    assert (code, capsys.readouterr().out) == (0, "There is no waiting task here that the query finds.\n")
 
 
 OTHERS = "WorkflowType != 'AgentWorkflow'"
@@ -245,9 +217,7 @@ LEAVING = {
 async def foreign(client: Client) -> AsyncIterator[str]:
     """The id of a workflow that is none of Replan's."""
     handle = await client.start_workflow("Payroll", id=f"payroll-{secrets.token_hex(4)}", task_queue="nobody")
-    async with asyncio.timeout(20):
-        while not (await client.count_workflows(f"WorkflowId = '{handle.id}'")).count:
-            await asyncio.sleep(0.05)
+    await listed(client, f"WorkflowId = '{handle.id}'")
     yield handle.id
     await handle.terminate()
 
@@ -274,40 +244,17 @@ WITHIN = [
 ]
 
 
-@pytest.mark.parametrize("query", WITHIN)
-async def test_a_filter_may_have_brackets_and_quotes(client: Client, shop: Shop, query: str) -> None:
+async def test_a_filter_may_have_brackets_and_quotes(client: Client, shop: Shop) -> None:
     """What stays within its own parentheses is the server's to judge."""
-    listed, _ = await list_tasks(client, query=query.format(f"{shop.queue}-completed"))
+    for query in WITHIN:
+        listed, _ = await list_tasks(client, query=query.format(f"{shop.queue}-completed"))
 
-    assert [one.task_id for one in listed] == [f"{shop.queue}-completed"]
-
-
-async def test_nothing_there_is_a_sentence(client: Client, capsys: Captured) -> None:
-    """And no mistake."""
-    code = await tasks(client, Common(), status=TaskStatus.WAITING, query="TaskQueue = 'none'", limit=1)
-
-    assert (code, capsys.readouterr().out) == (0, "There is no waiting task here that the query finds.\n")
+        assert [one.task_id for one in listed] == [f"{shop.queue}-completed"], query
 
 
-@pytest.fixture
-async def bare(server: DevServer, client: Client) -> Client:
-    """A client of a namespace that has none of our search attributes, as on a server where nobody may add them."""
-    name = f"bare-{secrets.token_hex(4)}"
-    request = RegisterNamespaceRequest(namespace=name)
-    request.workflow_execution_retention_period.FromTimedelta(timedelta(days=1))
-    await client.workflow_service.register_namespace(request)
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                other = await connect(address=server.address, namespace=name, plain=True)
-                await other.count_workflows("")
-                return other
-            except (RPCError, NotConnected):  # a new namespace is not known everywhere at once
-                await asyncio.sleep(0.2)
-
-
-async def test_without_search_attributes_temporals_status_decides(bare: Client, capsys: Captured) -> None:
+async def test_without_search_attributes_temporals_status_decides(client: Client, capsys: Captured) -> None:
     """Said on stderr, with the command that adds what is missing."""
+    bare = await other_namespace(client)
     for name in ("one", "two"):
         handle = await bare.start_workflow(AgentWorkflow.run, Task(text=name), id=name, task_queue="nobody")
         if name == "one":
@@ -324,3 +271,99 @@ async def test_without_search_attributes_temporals_status_decides(bare: Client, 
     assert [one["task_id"] for one in json.loads(printed.out)["tasks"]] == ["one"]
     assert printed.err.startswith("note: this namespace has no search attribute ReplanStatus, so ")
     await bare.get_workflow_handle("two").terminate()
+
+
+async def found_newest(client: Client, unserved: str, limit: int, *, after: int) -> Sequence[WorkflowExecution]:
+    """The newest tasks of a queue, once the server lists `after` runs, which takes it a moment."""
+    query = f"{finding.TASKS} AND TaskQueue = '{unserved}'"
+    await listed(client, query, after)
+    return await finding.newest_tasks(client, query, limit)
+
+
+@pytest.fixture
+def unserved() -> str:
+    """A queue that only this test knows and nobody serves."""
+    return f"queue-{secrets.token_hex(6)}"
+
+
+async def begin(client: Client, unserved: str, id: str, *, end: bool = True) -> None:
+    """Start a task that no worker takes, and end it unless it is to run on."""
+    reused: Any = {"task_queue": unserved, "id_reuse_policy": WorkflowIDReusePolicy.ALLOW_DUPLICATE}
+    handle = await client.start_workflow(AgentWorkflow.run, Task(text="waits"), id=id, **reused)
+    if end:
+        await handle.terminate()
+
+
+async def test_the_newest_are_found_beyond_the_first_page(client: Client, unserved: str) -> None:
+    """A task that started last and closed first is at the end of the server's list, whatever its length. Not one that
+    still runs, which a server lists before all that have closed."""
+    ids = [f"{unserved}-{number:02}" for number in range(60)]
+    for id in ids:
+        await begin(client, unserved, id, end=False)
+    for id in reversed(ids[1:]):
+        await client.get_workflow_handle(id).terminate()
+    found = await found_newest(client, unserved, 3, after=len(ids))
+    await client.get_workflow_handle(ids[0]).terminate()
+
+    assert [one.id for one in found] == list(reversed(ids))[:3]
+
+
+async def test_a_task_that_was_run_again_is_one_task(client: Client, unserved: str) -> None:
+    """With its newest run."""
+    for _ in range(30):
+        await begin(client, unserved, f"{unserved}-same")
+    newest = (await client.get_workflow_handle(f"{unserved}-same").describe()).run_id
+    found = await found_newest(client, unserved, 1, after=30)
+
+    assert [(one.id, one.run_id) for one in found] == [(f"{unserved}-same", newest)]
+
+
+async def test_a_beginning_is_enough_where_it_is_of_one_task(client: Client, unserved: str) -> None:
+    """Of several it is a sentence that names them."""
+    for name in ("apple", "apricot"):
+        await begin(client, unserved, f"{unserved}-{name}")
+    await found_newest(client, unserved, 2, after=2)
+
+    assert (await finding.find_task(client, f"{unserved}-app")).id == f"{unserved}-apple"
+    with pytest.raises(Problem, match=f"The ids of 2 tasks begin with .*{unserved}-ap.*apricot.*: write more of it"):
+        await finding.find_task(client, f"{unserved}-ap")
+
+
+async def test_what_names_no_task_is_a_sentence(client: Client) -> None:
+    """Nothing that is typed becomes part of a query."""
+    for id in ("no-such", "it's", "x' OR WorkflowId != '", "", "\\", "%", "a\nb"):
+        with pytest.raises(Problem) as wrong:
+            await finding.find_task(client, id)
+
+        assert (wrong.value.code, OF_PROBLEM[wrong.value.kind]) == ("unknown_id", 2), id
+
+
+TASK = build_task(text="do it", limits={"tool_calls": 100, "replans": 0, "deadline": None})
+
+
+async def test_a_terminated_task_is_told_by_the_server(client: Client) -> None:
+    """Nobody wrote an outcome: its words come from the memo, its end from the server; before it had no progress."""
+    handle = await start(client, TASK, id=None, queue="nobody", again=False)
+    assert await query_progress(handle) is None, "a query that nobody answers is no error"
+    await handle.terminate()
+    outcome = await final_outcome(client, handle)
+
+    assert (outcome.status, outcome.task) == (TaskStatus.FAILED, "do it")
+    assert outcome.reason == "The task was closed from outside (TERMINATED)."
+
+
+@workflow.defn(name="Foreign")
+class Foreign:
+    @workflow.run
+    async def run(self) -> str:
+        return "done"
+
+
+async def test_a_workflow_of_somebody_else_is_no_task(client: Client) -> None:
+    """An id may belong to anything in the namespace: that is said, with the command that shows it."""
+    id = f"foreign-{uuid.uuid4().hex[:8]}"
+    async with Worker(client, task_queue=id, workflows=[Foreign], workflow_runner=UnsandboxedWorkflowRunner()):
+        await client.execute_workflow(Foreign.run, id=id, task_queue=id)
+
+    with pytest.raises(Problem, match=rf"'{id}' is no task, but a workflow of the type 'Foreign': `temporal workflow"):
+        await finding.find_task(client, id)

@@ -31,8 +31,6 @@ CLOSED = {-signal.SIGHUP, 128 + signal.SIGHUP, 128 + signal.SIGPIPE}
 
 
 class Seconds(BaseModel):
-    """How long it takes."""
-
     seconds: float = 0.0
 
 
@@ -71,10 +69,9 @@ async def stage(request: pytest.FixtureRequest, client: Client, tmp_path: Path) 
 def terminal(server: DevServer, stage: Stage) -> Following:
     """Opens a terminal in which a task is started and followed."""
 
-    def opened(*words: str, size: tuple[int, int] = (80, 24), **environment: str) -> Terminal:
-        given = ("--queue", stage.queue, "--id", stage.queue, "--tool-calls", "100", *words)
-        command = starter(ROOT, "--task", "x", *given)
-        return Terminal(command, {"TEMPORAL_ADDRESS": server.address, **environment}, ROOT, size)
+    def opened(**environment: str) -> Terminal:
+        command = starter(ROOT, "--task", "x", "--queue", stage.queue, "--id", stage.queue, "--tool-calls", "100")
+        return Terminal(command, {"TEMPORAL_ADDRESS": server.address, **environment}, ROOT)
 
     return opened
 
@@ -93,29 +90,21 @@ async def test_a_long_task_stays_whole_and_once(client: Client, stage: Stage, te
 
 
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
-async def test_the_clock_ticks_and_nothing_else_is_drawn_again(stage: Stage, terminal: Following) -> None:
-    """Where only the time of a step has changed, only its row and the last are written."""
+async def test_the_clock_ticks_and_ctrl_c_detaches(client: Client, stage: Stage, terminal: Following) -> None:
+    """Where only the time of a step has changed, only its row and the last are written. After Ctrl-C the task goes on;
+    the sentence says how to come back and how to stop; cursor and keys are as before."""
     with terminal() as window:
         await window.until("attempt 1 of 4")
+        assert not window.echoes
         await asyncio.sleep(1)
         before = len(window.raw)
         await asyncio.sleep(2)
         drawn = CONTROL.sub("", window.raw[before:])
-
-    assert drawn.count("long") >= 2 and drawn.count("Running for") <= 17
-    assert "Plan 1" not in drawn
-
-
-@pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
-async def test_ctrl_c_detaches(client: Client, stage: Stage, terminal: Following) -> None:
-    """The task goes on; the sentence says how to come back and how to stop; cursor and keys are as before."""
-    with terminal() as window:
-        await window.until("attempt 1 of 4")
-        assert not window.echoes
         window.press("\x03")
         code = await window.ended()
         assert window.echoes
 
+    assert drawn.count("long") >= 2 and drawn.count("Running for") <= 17 and "Plan 1" not in drawn
     assert code == 130
     assert window.shown.text[-3:] == [
         "detached; still running.",
@@ -128,27 +117,21 @@ async def test_ctrl_c_detaches(client: Client, stage: Stage, terminal: Following
 
 @pytest.mark.full
 @pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
-async def test_a_closed_terminal_ends_it_quietly(client: Client, stage: Stage, terminal: Following) -> None:
-    """No orphan goes on drawing; the task does."""
+@pytest.mark.parametrize("how", [signal.SIGTERM, None], ids=["killed", "closed"])
+async def test_a_closed_terminal_ends_it_quietly(
+    client: Client, stage: Stage, terminal: Following, how: int | None
+) -> None:
+    """No orphan goes on drawing; the task does. `kill` leaves a terminal that shows what is typed."""
     with terminal() as window:
         await window.until("attempt 1 of 4")
-        window.close()
-        code = await window.ended()
+        if how is None:
+            window.close()
+            assert await window.ended() in CLOSED
+        else:
+            window.process.send_signal(how)
+            assert (await window.ended(), window.echoes) == (-how, True)
 
-    assert code in CLOSED
     assert await query_progress(client.get_workflow_handle_for(AgentWorkflow.run, stage.queue))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("stage", [[LONG, DONE]], indirect=True)
-async def test_a_signal_ends_it_with_the_keys_given_back(stage: Stage, terminal: Following) -> None:
-    """`kill` leaves a terminal that shows what is typed."""
-    with terminal() as window:
-        await window.until("attempt 1 of 4")
-        window.process.send_signal(signal.SIGTERM)
-        code = await window.ended()
-
-        assert (code, window.echoes) == (-signal.SIGTERM, True)
 
 
 @pytest.mark.full
@@ -203,29 +186,19 @@ async def test_colours_double_the_signs(
 
 
 @pytest.mark.parametrize("stage", [[plan(step("a", "refuse")), DONE]], indirect=True)
-async def test_a_simple_terminal_gets_lines(stage: Stage, terminal: Following) -> None:
-    """TERM=dumb: nothing moves the cursor."""
-    with terminal(TERM="dumb") as window:
-        await window.ended()
-
-    assert "\x1b" not in window.raw
-    assert "  ✗ a refuse" in window.raw
-
-
-FLAGS: dict[str, list[list[str]]] = {"lines": [[]], "document": [["--json"]], "events": [["--jsonl"]]}
-
-
-@pytest.mark.parametrize("stage", [[plan(step("a", "refuse")), DONE]], indirect=True)
-@pytest.mark.parametrize("flag", sampled(FLAGS, "lines"))
+@pytest.mark.parametrize("flag", sampled({"lines": [[]], "document": [["--json"]], "events": [["--jsonl"]]}, "lines"))
 async def test_a_pipe_gets_no_escapes(server: DevServer, stage: Stage, flag: list[str]) -> None:
-    """Plain lines, one document, one event a line."""
-    command = starter(
-        ROOT, "--task", "x", "--id", stage.queue, "--queue", stage.queue, "--address", server.address, *flag
-    )
+    """Plain lines, one document, one event a line; a simple terminal (TERM=dumb) gets lines, too."""
+    words = ("--id", stage.queue, "--queue", stage.queue, "--address", server.address)
+    command = starter(ROOT, "--task", "x", *words, *flag)
     done = await asyncio.to_thread(subprocess.run, command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    simple = {"TEMPORAL_ADDRESS": server.address, "TERM": "dumb"}
+    with Terminal(starter(ROOT, "show", stage.queue, "--follow"), simple, ROOT) as window:
+        await window.ended()
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "\x1b" not in done.stdout and "会議室 is taken." in done.stdout
+    assert "\x1b" not in window.raw and "  ✗ a refuse" in window.raw
 
 
 STARTS = [("--help",), ("--task", "x"), *(("--task", "x", more) for more in ("--json", "--jsonl", "--detach"))]

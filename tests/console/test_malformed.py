@@ -10,8 +10,8 @@ import pytest
 from temporalio.api.common.v1 import Memo, Payload
 from temporalio.client import Client
 
-from runtime.dev_server import DevServer
 from tests import malformed
+from tests.console import server_lists
 from tests.gate import sampled
 from tests.harness import DONE, staged
 from tests.malformed import FORMS, as_json, payload
@@ -40,65 +40,62 @@ async def commanded(processes: Processes, *words: str) -> str:
     return f"{' '.join(words)}: {said[-300:]}" if not said.strip() or traceback(said) else ""
 
 
-async def test_a_list_shows_tasks_that_nobody_can_read(server: DevServer, client: Client, tmp_path: Path) -> None:
+async def test_a_list_shows_tasks_that_nobody_can_read(commands: Processes, client: Client, tmp_path: Path) -> None:
     """One such workflow, taken or not, does not hide the others."""
-    queue, processes = f"list-{uuid.uuid4().hex[:8]}", Processes(server.address, tmp_path)
+    queue = f"list-{uuid.uuid4().hex[:8]}"
     query = f"TaskQueue = '{queue}'"
     fine = [as_json({"text": "a task"})]
     ids = [await malformed.start(client, "AgentWorkflow", sent, queue) for sent in FORMS.values()]
     ids += [await malformed.start(client, "AgentWorkflow", fine, queue, memo=memo) for memo in MEMOS.values()]
-    async with asyncio.timeout(20):
-        while (await client.count_workflows(query)).count < len(ids):
-            await asyncio.sleep(0.1)
+    await server_lists.listed(client, query, len(ids))
     listed = ("list", "--query", query, "--limit", "99")
-    before = await commanded(processes, *listed)
+    before = await commanded(commands, *listed)
     async with staged(client, tmp_path, [echo], [DONE] * len(ids), queue=queue):
         for id in ids:
             await asyncio.wait([asyncio.create_task(client.get_workflow_handle(id).result())])
-        after = await commanded(processes, *listed)
-    shown = json.loads((await asyncio.to_thread(processes.starter, *listed, "--json")).stdout)["tasks"]
+        after = await commanded(commands, *listed)
+    shown = json.loads((await asyncio.to_thread(commands.starter, *listed, "--json")).stdout)["tasks"]
 
     assert (before, after) == ("", "")
     assert {one["task_id"] for one in shown} == set(ids)
 
 
 @pytest.mark.parametrize("form", ["no argument", pytest.param("bytes", marks=pytest.mark.full)])
-async def test_every_command_says_a_sentence(server: DevServer, client: Client, tmp_path: Path, form: str) -> None:
+async def test_every_command_says_a_sentence(commands: Processes, client: Client, tmp_path: Path, form: str) -> None:
     """Before a worker has taken the task, and after it has refused it."""
-    processes, sent = Processes(server.address, tmp_path), FORMS[form]
+    sent = FORMS[form]
     memo = Memo(fields={**MEMOS["a task in half"].fields, "outcome": as_json(7)})
     waits = await malformed.start(client, "AgentWorkflow", sent, "nobody", memo=memo)
     async with staged(client, tmp_path, [echo], [DONE]) as stage:
         refused = await malformed.start(client, "AgentWorkflow", sent, stage.queue, memo=memo)
-        asked = [commanded(processes, command, id) for id in (waits, refused) for command in READING]
+        asked = [commanded(commands, command, id) for id in (waits, refused) for command in READING]
         wrong = await asyncio.gather(*asked)
-        wrong += [await commanded(processes, command, id) for id in (waits, refused) for command in ENDING]
+        wrong += [await commanded(commands, command, id) for id in (waits, refused) for command in ENDING]
 
     assert [one for one in wrong if one] == []
 
 
 @pytest.mark.parametrize("sent", sampled({"no argument": [[]], "another": [[as_json({"progress": 7})]]}, "no argument"))
 async def test_a_foreign_rollback_is_no_traceback(
-    server: DevServer, client: Client, tmp_path: Path, sent: Sequence[Payload]
+    commands: Processes, client: Client, tmp_path: Path, sent: Sequence[Payload]
 ) -> None:
     """Under the id under which `undo` looks for its own."""
-    processes = Processes(server.address, tmp_path)
     async with staged(client, tmp_path, [echo], [DONE]) as stage:
         task = await stage.start()
         await task.result()
         memo = Memo(fields={"origin": payload("{"), "covers_all_runs": as_json("x")})
         await malformed.start(client, "UndoWorkflow", sent, stage.queue, id=f"undo-{task.id}", memo=memo)
-        wrong = await asyncio.gather(*(commanded(processes, command, task.id) for command in ("show", "explain")))
-        wrong += [await commanded(processes, "undo", task.id)]
+        wrong = await asyncio.gather(*(commanded(commands, command, task.id) for command in ("show", "explain")))
+        wrong += [await commanded(commands, "undo", task.id)]
 
     assert [one for one in wrong if one] == []
 
 
-async def test_no_command_prints_a_foreign_id_as_it_is(server: DevServer, client: Client, tmp_path: Path) -> None:
+async def test_no_command_prints_a_foreign_id_as_it_is(commands: Processes, client: Client, tmp_path: Path) -> None:
     """An id may clear a terminal, or begin a line that looks like ours."""
-    processes, file = Processes(server.address, tmp_path), str(tmp_path / "x.json")
+    file = str(tmp_path / "x.json")
     given = f"{uuid.uuid4().hex}\x1b[2J\x1b]0;owned\x07\u202e"
     id = await malformed.start(client, "AgentWorkflow", [as_json({"text": "\x1b[2Ja task"})], "nobody", id=given)
-    wrong = [await commanded(processes, *words) for words in (("explain", id), ("export", id, file), ("cancel", id))]
+    wrong = [await commanded(commands, *words) for words in (("explain", id), ("export", id, file), ("cancel", id))]
 
     assert [one for one in wrong if one] == []

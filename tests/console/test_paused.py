@@ -38,8 +38,6 @@ BACKOFF = 30.0
 
 
 class Word(BaseModel):
-    """An argument and a result."""
-
     word: str = ""
 
 
@@ -55,7 +53,6 @@ class Service:
     """Set by a test to let the calls that hang go on."""
 
     async def call(self, kind: str, word: str) -> Word:
-        """One call."""
         self.calls[kind] += 1
         if self.busy:
             self.busy -= 1
@@ -87,7 +84,6 @@ class Operator:
     """Somebody with both command lines, and one task."""
 
     def __init__(self, client: Client, service: Service, commands: Processes, handle: Handle, cli: Path) -> None:
-        """Look after the task of `handle`."""
         self.service, self.handle, self._client = service, handle, client
         self._commands, self._cli = commands, str(cli)
 
@@ -104,7 +100,6 @@ class Operator:
         await self._client.workflow_service.pause_activity(asked)
 
     async def resume(self, line: str) -> str:
-        """Run the command line that Replan shows."""
         command = ["sh", "-c", line.replace("temporal", self._cli, 1)]
         return await self._checked(lambda: self._commands.run(command))
 
@@ -122,7 +117,6 @@ class Operator:
         return done.stdout
 
     async def called(self, times: int = 1) -> None:
-        """Wait for so many calls."""
         async with asyncio.timeout(PATIENCE):
             while self.service.calls.total() < times:
                 await asyncio.sleep(0.02)
@@ -134,7 +128,6 @@ class Operator:
                 await asyncio.sleep(0.05)
 
     async def ended(self) -> Outcome:
-        """The Outcome of the task."""
         async with asyncio.timeout(PATIENCE):
             return await outcome(self.handle)
 
@@ -154,7 +147,8 @@ async def operator(
 ) -> AsyncIterator[Operator]:
     """A task that calls `kind` in its step `a`, on a server where an operator is; `handle` is a task that runs already.
 
-    With `behind`, the call waits behind one of an earlier task, which hangs in the only slot of the worker.
+    With `behind`, the call waits behind one of an earlier task, which hangs in the only slot of the worker; where the
+    service is busy, the task waits for its next attempt.
     """
     world, commands = Service(**service), Processes(server.address, folder)
     proposals: Planner | Proposals = planner(world) if planner else [plan(step("a", kind, word="x")), DONE]
@@ -162,32 +156,35 @@ async def operator(
     async with staged(client, folder, world.tools(), proposals, queue=queue, **limits) as stage:
         task = handle or await stage.start()
         one = Operator(client, world, commands, task, await find_cli(lambda _: None))
-        if behind:
+        if not handle:
             await one.called()
+        if behind:
             one.handle = await stage.start()
             await one.is_pending('activity_id: "a"')
+        if "busy" in service:
+            await one.is_pending("SCHEDULED")
         yield one
         world.free.set()
 
 
 @pytest.fixture
 def place(client: Client, server: DevServer, tmp_path: Path) -> tuple[Client, DevServer, Path]:
-    """Where a task runs."""
     return client, server, tmp_path
 
 
 async def test_a_step_that_is_paused_before_its_retry_is_paused_everywhere(
     place: tuple[Client, DevServer, Path],
 ) -> None:
-    """With since when, by whom and the command that resumes it; afterwards no attempt is missing."""
+    """With since when, by whom and the command that resumes it; afterwards no attempt is missing. The call may still be
+    made, so the task is not reset before."""
     async with operator(*place, busy=1) as one:
         id = one.handle.id
-        await one.called()
-        await one.is_pending("SCHEDULED")
         await one.pause("the bank {is} down")
         shown, document, listed = await one.starter("show", id), await one.document("show"), await one.starter("list")
         explained, said = await one.starter("explain", id), await one.document("explain")
         [pause] = document["paused"]
+        with pytest.raises(AssertionError, match="would do 'a' again") as refused:
+            await one.starter("reset", id, "--to", "a", "--yes")
         await one.resume(pause["resume"])
         ended = await one.ended()
         after = await one.document("explain")
@@ -204,6 +201,7 @@ async def test_a_step_that_is_paused_before_its_retry_is_paused_everywhere(
     assert "Attempt 2 of 4 is next; the one before was told to wait (busy)" in explained
     assert f"`{resume}` resumes it." in explained
     assert (said["steps"][0]["status"], said["paused"]) == ("paused", [pause])
+    assert f"resume it with `{resume}`, wait until it has ended" in str(refused.value)
     assert (ended.steps[0].attempts, ended.spent.tool_calls, one.service.calls["charge"]) == (2, 2, 2)
     assert after["cost"]["waited"] < BACKOFF and after["cost"]["lost"] == 0  # it was resumed before the backoff ended
 
@@ -213,7 +211,6 @@ async def test_a_call_that_is_paused_while_it_runs_is_stopped_and_made_again(
 ) -> None:
     """The pause is no bug: two calls count as two, and whether the first was applied stays unknown."""
     async with operator(*place, hangs=1) as one:
-        await one.called()
         await one.temporal("activity", "pause")
         await one.is_pending("STATE_PAUSED")
         shown = await one.starter("show", one.handle.id)
@@ -235,7 +232,6 @@ async def test_a_call_that_is_paused_while_it_runs_is_stopped_and_made_again(
 async def test_a_refusal_after_a_call_that_was_cut_off_is_no_proof(place: tuple[Client, DevServer, Path]) -> None:
     """The call may have been applied before it was cut off, so "charged already" is not planned around."""
     async with operator(*place, hangs=1) as one:
-        await one.called()
         await one.temporal("activity", "reset")
         one.service.refuses = True
         ended = await one.ended()
@@ -250,7 +246,6 @@ async def test_a_refusal_after_a_call_that_was_cut_off_is_no_proof(place: tuple[
 async def test_a_call_that_may_not_be_repeated_runs_to_its_end(place: tuple[Client, DevServer, Path]) -> None:
     """Cut off, its outcome would be unknown: it goes on, and says so, and nothing follows the attempt that runs."""
     async with operator(*place, "send", hangs=1) as one:
-        await one.called()
         await one.temporal("activity", "pause")
         await asyncio.sleep(3)  # the worker hears of the pause with a heartbeat
         shown, document = await one.starter("show", one.handle.id), await one.document("show")
@@ -280,34 +275,18 @@ async def test_calls_before_a_reset_count(place: tuple[Client, DevServer, Path])
 
 
 @pytest.mark.full
-async def test_a_step_that_is_paused_before_it_began_lacks_no_worker(place: tuple[Client, DevServer, Path]) -> None:
-    """The time of the pause is an operator's, and is not counted as a time without a worker."""
-    async with operator(*place, behind=True, hangs=1) as one:
-        await one.temporal("activity", "pause")
-        document = await one.document("show")
-        one.service.free.set()
-        await asyncio.sleep(3)
-        await one.temporal("activity", "unpause")
-        ended = await one.ended()
-        text, after = await one.starter("explain", one.handle.id), await one.document("explain")
-
-    assert (document["steps"][0]["status"], ended.steps[0].attempts) == ("paused", 1)
-    assert after["cost"]["held"] > 3 and after["cost"]["unattended"] == 0
-    assert "a (charge) finished at its first attempt" in text and "an operator held it back for" in text
-
-
-@pytest.mark.full
-async def test_a_step_that_is_paused_beyond_its_deadline(place: tuple[Client, DevServer, Path]) -> None:
+@pytest.mark.parametrize("moved", [False, True], ids=["expired", "moved"])
+async def test_a_step_that_is_paused_beyond_its_deadline(place: tuple[Client, DevServer, Path], moved: bool) -> None:
     """It is said before, with the command that saves it; without that it fails, and its calls count as they were."""
     async with operator(*place, busy=1) as one:
-        await one.called()
-        await one.is_pending("SCHEDULED")
         await one.temporal("activity", "pause")
         await one.temporal("activity", "update-options", "--schedule-to-close-timeout", "2s")
         await asyncio.sleep(3)
         shown, explained = await one.starter("show", one.handle.id), await one.starter("explain", one.handle.id)
         [pause] = (await one.document("show"))["paused"]
-        await one.temporal("activity", "unpause")
+        if moved:
+            await one.resume(pause["extend"])
+        await one.resume(pause["resume"])
         ended = await one.ended()
         after = await one.starter("explain", one.handle.id)
 
@@ -315,45 +294,37 @@ async def test_a_step_that_is_paused_beyond_its_deadline(place: tuple[Client, De
     assert f"its call fails (timeout), unless `{pause['extend']}` comes first." in explained
     assert pause["extend"].startswith("temporal activity update-options --workflow-id")
     assert "--schedule-to-close-timeout 25h" in pause["extend"]
-    expired = [fault for fault in ended.faults if fault.code == "timeout"]
-    assert [(fault.attempt, fault.applied, fault.decision) for fault in expired] == [(1, "none", "wait")]
-    assert "The step's deadline passed before charge was called again: an operator had paused it" in after
-    assert (ended.steps[0].attempts, one.service.calls["charge"]) == (2, 2)
+    expired = [(fault.attempt, fault.applied, fault.decision) for fault in ended.faults if fault.code != "busy"]
+    assert expired == ([] if moved else [(1, "none", "wait")])
+    assert ("The step's deadline passed before charge was called again: an operator had paused it" in after) != moved
+    assert (ended.status, ended.steps[0].attempts, one.service.calls["charge"]) == (TaskStatus.COMPLETED, 2, 2)
 
 
 @pytest.mark.full
-async def test_the_deadline_of_a_paused_step_can_be_moved(place: tuple[Client, DevServer, Path]) -> None:
-    """The command that is shown saves the step."""
-    async with operator(*place, busy=1) as one:
-        await one.called()
-        await one.is_pending("SCHEDULED")
-        await one.temporal("activity", "pause")
-        await one.temporal("activity", "update-options", "--schedule-to-close-timeout", "2s")
-        await asyncio.sleep(3)
-        [pause] = (await one.document("show"))["paused"]
-        await one.resume(pause["extend"])
-        await one.resume(pause["resume"])
-        ended = await one.ended()
-
-    assert [fault.code for fault in ended.faults] == ["busy"]
-    assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 2)
-
-
-@pytest.mark.full
-async def test_a_step_that_died_before_its_first_call_was_never_called(place: tuple[Client, DevServer, Path]) -> None:
-    """Its outcome is known although the call may not be repeated: it is made after all."""
+@pytest.mark.parametrize("dies", [True, False], ids=["its deadline passes", "it is resumed"])
+async def test_a_step_that_is_paused_before_its_first_call_was_never_called(
+    place: tuple[Client, DevServer, Path], dies: bool
+) -> None:
+    """Its outcome is known although the call may not be repeated: it is made after all. The time of the pause is an
+    operator's, and is not counted as a time without a worker."""
     async with operator(*place, "send", behind=True, hangs=1) as one:
         await one.temporal("activity", "pause")
-        await one.temporal("activity", "update-options", "--schedule-to-close-timeout", "2s")
+        document = await one.document("show")
+        if dies:
+            await one.temporal("activity", "update-options", "--schedule-to-close-timeout", "2s")
         await asyncio.sleep(3)
         await one.temporal("activity", "unpause")
         await asyncio.sleep(1)
         one.service.free.set()
         ended = await one.ended()
+        text, after = await one.starter("explain", one.handle.id), await one.document("explain")
 
-    [expired] = ended.faults
-    assert (expired.code, expired.attempt, expired.applied, expired.decision) == ("timeout", 0, "none", "wait")
+    expired = [(one.code, one.attempt, one.applied, one.decision) for one in ended.faults]
+    assert (document["steps"][0]["status"], expired) == ("paused", [("timeout", 0, "none", "wait")] * dies)
     assert (ended.status, ended.steps[0].attempts, one.service.calls["send"]) == (TaskStatus.COMPLETED, 1, 2)
+    if not dies:
+        assert after["cost"]["held"] > 3 and after["cost"]["unattended"] == 0
+        assert "a (send) finished at its first attempt" in text and "an operator held it back for" in text
 
 
 @pytest.mark.full
@@ -361,7 +332,6 @@ async def test_a_step_that_died_before_its_first_call_was_never_called(place: tu
 async def test_a_task_with_a_paused_call_can_be_stopped(place: tuple[Client, DevServer, Path], kind: str) -> None:
     """At once where no attempt runs; a call that goes on during the pause is waited for."""
     async with operator(*place, kind, hangs=1) as one:
-        await one.called()
         await one.temporal("activity", "pause")
         await asyncio.sleep(3)
         await one.starter("cancel", one.handle.id)
@@ -377,7 +347,6 @@ async def test_a_task_with_a_paused_call_can_be_stopped(place: tuple[Client, Dev
 async def test_who_follows_a_task_sees_the_pause(place: tuple[Client, DevServer, Path]) -> None:
     """In the live view, and as an event; both go on when the step is resumed."""
     async with operator(*place, busy=1) as one:
-        await one.called()
         id, address = one.handle.id, {"TEMPORAL_ADDRESS": place[1].address}
         events = asyncio.create_task(one.starter("show", id, "--follow", "--jsonl"))
         with Terminal(starter(ROOT, "show", id, "--follow"), address, ROOT) as window:
@@ -399,12 +368,10 @@ class Thinker(ScriptedPlanner):
     """A planner that thinks for long at its first request."""
 
     def __init__(self, service: Service) -> None:
-        """Ask `service`, which may hang."""
         super().__init__([plan(step("a", "charge")), DONE])
         self._service = service
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal:
-        """Propose what the script says."""
         await self._service.call("plan", "")
         return await super().propose(situation, kinds)
 
@@ -413,7 +380,6 @@ class Thinker(ScriptedPlanner):
 async def test_the_planner_can_be_paused(place: tuple[Client, DevServer, Path]) -> None:
     """No step is running then; the pause and the commands are told as those of a step."""
     async with operator(*place, planner=Thinker, hangs=1) as one:
-        await one.called()
         await one.temporal("activity", "pause", activity="plan:1")
         await one.is_pending("STATE_PAUSED")
         shown, document = await one.starter("show", one.handle.id), await one.document("show")
@@ -434,8 +400,6 @@ async def test_a_pause_outlasts_the_worker(place: tuple[Client, DevServer, Path]
     """It is kept by the server: with another worker, or after a reset of the task, all is as before."""
     client, server, folder = place
     async with operator(*place, busy=1, queue=(queue := f"queue-{uuid.uuid4().hex[:12]}")) as one:
-        await one.called()
-        await one.is_pending("SCHEDULED")
         await one.temporal("activity", "pause")
         handle = one.handle
     async with operator(client, server, folder, queue=queue, handle=handle) as other:
@@ -445,19 +409,3 @@ async def test_a_pause_outlasts_the_worker(place: tuple[Client, DevServer, Path]
 
     assert [step["status"] for step in document["steps"]] == ["paused"]
     assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 2)
-
-
-@pytest.mark.full
-async def test_a_task_with_a_paused_effect_is_not_reset(place: tuple[Client, DevServer, Path]) -> None:
-    """The call may still be made, so it is resumed first; the command is shown."""
-    async with operator(*place, busy=1) as one:
-        await one.called()
-        await one.is_pending("SCHEDULED")
-        await one.temporal("activity", "pause")
-        [pause] = (await one.document("show"))["paused"]
-        with pytest.raises(AssertionError, match="would do 'a' again") as refused:
-            await one.starter("reset", one.handle.id, "--to", "a", "--yes")
-        await one.resume(pause["resume"])
-        await one.ended()
-
-    assert f"resume it with `{pause['resume']}`, wait until it has ended" in str(refused.value)

@@ -129,9 +129,8 @@ async def test_keys_typed_ahead_are_no_answer(asking: Asking, follow: Follow) ->
             code = await terminal.ended()
         given = await answers(handle)
 
-    assert code == 1
+    assert (code, [one.choice for one in given if one]) == (1, ["retry", "abort"])
     assert (table.calls["sign b"], table.calls["sign c"]) == (2, 1)
-    assert [one.choice for one in given if one] == ["retry", "abort"]
 
 
 async def test_a_line_that_was_begun_answers_no_other_request(asking: Asking, follow: Follow) -> None:
@@ -156,44 +155,33 @@ async def test_a_line_that_was_begun_answers_no_other_request(asking: Asking, fo
 
 
 @pytest.mark.full
-async def test_a_request_that_is_answered_elsewhere_is_gone(asking: Asking, follow: Follow) -> None:
-    """Where nothing was typed, the next one is shown at once, and takes keys a moment later."""
-    async with asking(TWICE) as (_, handle):
-        with follow(handle) as terminal:
-            await prompts(terminal, "? r1 one: The key is missing.")
-            await handle.execute_update("retry", {"by": "ann"}, result_type=str)
-            await prompts(terminal, "? r2 two: The key is missing.", "? r1 one: ann answered retry after")
-            await handle.execute_update("retry", {"by": "bob"}, result_type=str)
-            code = await terminal.ended()
-
-    assert code == 0
-
-
-@pytest.mark.full
 async def test_the_oldest_of_several_is_asked_first(asking: Asking, follow: Follow) -> None:
-    """It says how many more there are; a newer one never takes its place."""
+    """It says how many more there are; where nothing was typed, one that is answered elsewhere makes room at once. A
+    simple terminal (TERM=dumb) cannot draw below a tree: there a second terminal answers."""
     both = plan(step("one", "sign", word="b"), step("two", "sign", word="c"))
     async with asking(both) as (_, handle):
         await until(handle, lambda now: len(now.requests) == 2)
-        with follow(handle) as terminal:
+        with follow(handle) as terminal, follow(handle, TERM="dumb") as simple:
             await prompts(terminal, "? r1 ", "1 more request after it.")
+            await simple.until(f"    Answer: python starter.py answer {handle.id} retry")
             terminal.press("retry\n")
             await prompts(terminal, "r1 took the answer: retry.", "? r2 ")
-            terminal.press("retry\n")
-            code = await terminal.ended()
+            await handle.execute_update("retry", {"by": "bob"}, result_type=str)
+            code, other = await terminal.ended(), await simple.ended()
         given = await answers(handle)
 
-    assert (code, len(given)) == (0, 2)
+    assert (code, other, len(given)) == (0, 0, 2) and "Type " not in simple.raw
 
 
+MEAN = "What they mean:"
 WRONG = {
-    "a mistake": ("rety", ("There is no answer 'rety': did you mean retry? What they mean:",)),
-    "in part": ("retr", ("There is no answer 'retr': did you mean retry?",)),
-    "in capitals": ("RETRY", ("There is no answer 'RETRY'. What they mean:",)),
-    "one that it does not take": ("extend", ("retry: the cause is repaired: make the same call again",)),
-    "with more": ("retry it", ("There is no answer 'retry it'",)),
-    "a key that types nothing": ("\x1b[A\x1b[Z?", ("There is no answer '?'.",)),
-    "a long line": ("w" * 500, ("There is no answer 'wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww…'.",)),
+    "rety": f"There is no answer 'rety': did you mean retry? {MEAN}",
+    "retr": "There is no answer 'retr': did you mean retry?",
+    "RETRY": f"There is no answer 'RETRY'. {MEAN}",
+    "extend": "retry: the cause is repaired: make the same call again",
+    "retry it": "There is no answer 'retry it'",
+    "\x1b[A\x1b[Z?": "There is no answer '?'.",  # keys that type nothing
+    "w" * 500: "There is no answer 'wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww…'.",
 }
 
 
@@ -203,9 +191,9 @@ async def test_another_word_is_told_what_is_taken(asking: Asking, follow: Follow
         with follow(handle) as terminal:
             await prompts(terminal, CHOICES)
             terminal.press("\n")
-            for typed, said in WRONG.values():
+            for typed, said in WRONG.items():
                 terminal.press(f"{typed}\n")
-                await prompts(terminal, *said, CHOICES)
+                await prompts(terminal, said, CHOICES)
             terminal.press("  retry \n")
             code = await terminal.ended()
         given = await answers(handle)
@@ -213,17 +201,14 @@ async def test_another_word_is_told_what_is_taken(asking: Asking, follow: Follow
     assert (code, len(given)) == (0, 1)
 
 
-MORE = {
-    "hint": (
-        "replan\n",
-        "Replan: type a hint for the planner, then Enter",
-        "Pay by 請求書.\n",
-        {"text": "Pay by 請求書."},
-    ),
-    "no hint": ("replan\n", "only Enter for none.", "\n", {}),
-    "reason": ("skip\n", "Skip: type the reason", "Not now.\n", {"text": "Not now."}),
-    "undo": ("abort --undo\n", "Abort: type the reason", "\n", {"undo": True}),
-    "result": ("provide\n", "Provide: type the result of the step as JSON, or @FILE", '{"word": "b"}\n', {}),
+BILL = "Pay by 請求書."
+AS_JSON = "Provide: type the result of the step as JSON, or @FILE"
+MORE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    "hint": ("replan", "Replan: type a hint for the planner, then Enter", BILL, {"text": BILL}),
+    "no hint": ("replan", "only Enter for none.", "", {}),
+    "reason": ("skip", "Skip: type the reason", "Not now.", {"text": "Not now."}),
+    "undo": ("abort --undo", "Abort: type the reason", "", {"undo": True}),
+    "result": ("provide", AS_JSON, '{"word": "b"}', {}),
 }
 
 
@@ -235,9 +220,9 @@ async def test_some_answers_take_words(
     async with asking(SIGN) as (_, handle):
         with follow(handle) as terminal:
             await prompts(terminal, CHOICES)
-            terminal.press(typed)
+            terminal.press(f"{typed}\n")
             await prompts(terminal, asked)
-            terminal.press(words)
+            terminal.press(f"{words}\n")
             await terminal.ended()
         (given,) = await answers(handle)
 
@@ -245,37 +230,55 @@ async def test_some_answers_take_words(
     assert {name: getattr(given, name) for name in has} == has and (has.get("text") or not given.text)
 
 
-async def test_a_result_that_cannot_be_used_is_typed_again(asking: Asking, follow: Follow) -> None:
-    """Where words are needed, Enter alone goes back to the choice; what the task refuses opens another request."""
-    async with asking(SIGN) as (_, handle):
-        with follow(handle) as terminal:
-            await prompts(terminal, CHOICES)
-            terminal.press("provide\n")
-            await prompts(terminal, "only Enter to go back.")
-            terminal.press("{\n")
-            await prompts(terminal, "--result is not JSON (", "only Enter to go back.")
-            terminal.press("\n")
-            await prompts(terminal, "Nothing was sent, since provide needs words.", CHOICES)
-            terminal.press("provide\n")
-            await prompts(terminal, "Provide: type ")
-            terminal.press('{"word": 7}\n')
-            await prompts(terminal, "? r2 signed:", "is not accepted", CHOICES)
-            terminal.press("retry\n")
-            code = await terminal.ended()
-
-    assert code == 0
-
-
-QUESTIONS = {
-    "by its number": (Question(text="Which slot?", options=("14:30", "15:00")), ("2\n",), "15:00"),
-    "by its text": (
-        Question(text="Which slot?", options=("14:30", "first  class")),
-        ("first class\n",),
-        "first class",
+HOW_MANY = "Extend: type how many replans more, e.g. +1, then Enter; only Enter to go back."
+TYPED_AGAIN: dict[str, tuple[Any, dict[str, int], list[tuple[str, ...]]]] = {
+    "a result": (
+        SIGN,
+        {},
+        [
+            ("provide", "only Enter to go back."),
+            ("{", "--result is not JSON (", "only Enter to go back."),
+            ("", "Nothing was sent, since provide needs words.", CHOICES),
+            ("provide", "Provide: type "),
+            ('{"word": 7}', "? r2 signed:", "is not accepted", CHOICES),
+            ("retry",),
+        ],
     ),
-    "in other words": (Question(text="Which slot?", options=("14:30", "15:00")), ("reply\n", "At noon.\n"), "At noon."),
-    "without options": (Question(text="Which slot?"), ("reply\n", "At noon.\n"), "At noon."),
-    "with numbers as options": (Question(text="How many?", options=("2", "1"), free_text=False), ("1\n",), "1"),
+    "an amount": (
+        plan(step("written", "write", word="taken")),
+        {"replans": 0},
+        [("extend", HOW_MANY), ("many", "--replans must be a whole number"), ("+2",)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("proposal", "limits", "lines"), TYPED_AGAIN.values(), ids=TYPED_AGAIN)
+async def test_what_cannot_be_used_is_typed_again(
+    asking: Asking, follow: Follow, proposal: Any, limits: dict[str, int], lines: list[tuple[str, ...]]
+) -> None:
+    """Where words are needed, Enter alone goes back to the choice; what the task refuses opens another request."""
+    async with asking(proposal, **limits) as (_, handle):
+        with follow(handle) as terminal:
+            await prompts(terminal, *(["? r1 budget: ", "Type extend or abort, then Enter."] if limits else [CHOICES]))
+            for typed, *said in lines:
+                terminal.press(f"{typed}\n")
+                if said:
+                    await prompts(terminal, *said)
+            code = await terminal.ended()
+        ended = await outcome(handle)
+
+    assert (code, [one.extended for one in ended.extensions]) == (0, [{"replans": 2}] if limits else [])
+
+
+SLOTS, FREE = Question(text="Which slot?", options=("14:30", "15:00")), Question(text="Which slot?")
+CLASSES = Question(text="Which slot?", options=("14:30", "first  class"))
+NUMBERS = Question(text="How many?", options=("2", "1"), free_text=False)
+QUESTIONS: dict[str, tuple[Question, tuple[str, ...], str]] = {
+    "by its number": (SLOTS, ("2",), "15:00"),
+    "by its text": (CLASSES, ("first class",), "first class"),
+    "in other words": (SLOTS, ("reply", "At noon."), "At noon."),
+    "without options": (FREE, ("reply", "At noon."), "At noon."),
+    "with numbers as options": (NUMBERS, ("1",), "1"),
 }
 
 
@@ -290,32 +293,14 @@ async def test_a_question_takes_an_option_or_words(
             terminal.press("ls\n")
             await prompts(terminal, "There is no answer 'ls'")
             for line in lines:
-                terminal.press(line)
-                if line == "reply\n":
+                terminal.press(f"{line}\n")
+                if line == "reply":
                     await prompts(terminal, "Reply: type your answer")
             code = await terminal.ended()
         (given,) = await answers(handle)
 
-    assert code == 0
-    assert given and (given.choice, given.text) == ("reply", said)
+    assert given and (code, given.choice, given.text) == (0, "reply", said)
     assert ("1) " in terminal.raw) == (len(question.options) > 1 and question.free_text)
-
-
-async def test_a_budget_is_extended(asking: Asking, follow: Follow) -> None:
-    """By an amount, which has to be a number."""
-    async with asking(plan(step("written", "write", word="taken")), replans=0) as (_, handle):
-        with follow(handle) as terminal:
-            await prompts(terminal, "? r1 budget: ", "Type extend or abort, then Enter.")
-            terminal.press("extend\n")
-            await prompts(terminal, "Extend: type how many replans more, e.g. +1, then Enter; only Enter to go back.")
-            terminal.press("many\n")
-            await prompts(terminal, "--replans must be a whole number")
-            terminal.press("+2\n")
-            code = await terminal.ended()
-        ended = await outcome(handle)
-
-    assert code == 0
-    assert [one.extended for one in ended.extensions] == [{"replans": 2}]
 
 
 async def test_ctrl_c_leaves_it_waiting(asking: Asking, follow: Follow) -> None:
@@ -354,44 +339,25 @@ async def test_a_program_is_asked_nothing(asking: Asking, server: DevServer, fla
     assert "The key is missing." in terminal.raw and "Type " not in terminal.raw and "\x1b" not in terminal.raw
 
 
-@pytest.mark.full
-async def test_a_simple_terminal_gets_the_commands(asking: Asking, follow: Follow) -> None:
-    """TERM=dumb cannot draw below a tree: a second terminal answers."""
-    async with asking(SIGN) as (_, handle):
-        with follow(handle, TERM="dumb") as terminal:
-            await terminal.until(f"    Answer: python starter.py answer {handle.id} retry")
-            await handle.execute_update("retry", {"by": "ann"}, result_type=str)
-            code = await terminal.ended()
-
-    assert code == 0
-    assert "Type " not in terminal.raw
-
-
-async def test_a_signal_gives_the_terminal_back(asking: Asking, follow: Follow) -> None:
-    """`kill` leaves a terminal that shows what is typed, line by line."""
-    async with asking(SIGN) as (_, handle):
-        with follow(handle) as terminal:
-            await prompts(terminal, CHOICES)
-            assert not terminal.is_by_line
-            terminal.process.send_signal(signal.SIGTERM)
-            code = await terminal.ended()
-
-            assert (code, terminal.echoes, terminal.is_by_line) == (-signal.SIGTERM, True, True)
-
-
-@pytest.mark.full
-async def test_a_closed_terminal_ends_it_quietly(asking: Asking, follow: Follow) -> None:
-    """Nothing is sent, and no orphan goes on reading; the task waits."""
+@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(None, marks=pytest.mark.full)], ids=["killed", "closed"])
+async def test_a_killed_prompt_gives_the_terminal_back(asking: Asking, follow: Follow, how: int | None) -> None:
+    """One that shows what is typed, line by line; a closed terminal leaves no orphan that reads on. Nothing is sent;
+    the task waits."""
     async with asking(SIGN) as (_, handle):
         with follow(handle) as terminal:
             await prompts(terminal, CHOICES)
             terminal.press("retr")
             await prompts(terminal, typed="retr")
-            terminal.close()
-            code = await terminal.ended()
+            assert not terminal.is_by_line
+            if how is None:
+                terminal.close()
+                assert await terminal.ended() in CLOSED
+            else:
+                terminal.process.send_signal(how)
+                code = await terminal.ended()
+                assert (code, terminal.echoes, terminal.is_by_line) == (-how, True, True)
         progress = await until(handle, lambda now: bool(now.open_requests))
 
-    assert code in CLOSED
     assert [one.id for one in progress.open_requests] == ["r1"]
 
 
@@ -465,9 +431,14 @@ DECIDED = {
 async def test_a_call_is_approved_where_it_is_shown(
     stage: Stage, follow: Follow, lines: tuple[str, ...], sold: list[tuple[str, int]]
 ) -> None:
-    """The whole call is shown, and the answer names it."""
+    """The whole call is shown, and the answer names it; one that is not shown whole is not approved."""
     handle = await stage.start(Task(text="a task", on_escalation="wait"))
-    with follow(handle) as terminal:
+    with follow(handle, size=(80, 14)) as terminal:
+        await prompts(terminal, "The call is longer than this terminal, so it is not approved here")
+        terminal.press("approve\n")
+        await asyncio.sleep(1)
+        assert not test_approvals.SHOP.sold
+        terminal.resize(80, 24)
         for line in lines:
             await prompts(terminal, CALL)
             terminal.press(line)
@@ -476,19 +447,3 @@ async def test_a_call_is_approved_where_it_is_shown(
 
     assert (code, test_approvals.SHOP.sold) == (0, sold)
     assert APPROVAL in " ".join(terminal.raw.split())
-
-
-async def test_a_call_that_is_not_shown_whole_is_not_approved(stage: Stage, follow: Follow) -> None:
-    """In a larger terminal it is."""
-    handle = await stage.start(Task(text="a task", on_escalation="wait"))
-    with follow(handle, size=(80, 14)) as terminal:
-        await prompts(terminal, "The call is longer than this terminal, so it is not approved here")
-        terminal.press("approve\n")
-        await asyncio.sleep(1)
-        assert not test_approvals.SHOP.sold
-        terminal.resize(80, 24)
-        await prompts(terminal, CALL)
-        terminal.press("approve\n")
-        code = await terminal.ended()
-
-    assert (code, test_approvals.SHOP.sold) == (0, [("desk", 900)])

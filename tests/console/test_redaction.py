@@ -44,30 +44,28 @@ class Empty(BaseModel):
 
 
 class Rooms(BaseModel):
-    """Guests by name, by floor."""
-
     rooms: dict[str, dict[str, int]]
 
 
 def redacted(file: Path) -> dict[str, Any]:
-    """A saved history, redacted."""
     saved = WorkflowHistory.from_json(file.stem, file.read_text())
     return WorkflowHistory(file.stem, Redaction().events(saved.events)).to_json_dict()
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """Every saved history, redacted."""
     for file in HISTORIES:
         (tmp_path / file.name).write_text(json.dumps(redacted(file)))
     return sorted(tmp_path.glob("*.json"))
 
 
 def test_every_redacted_history_replays(files: list[Path]) -> None:
-    """What decides is still there, whatever happened."""
+    """What decides is still there, whatever happened: kinds, ids of steps, codes and times are the original ones."""
     done = replay(*files)
 
     assert (done.returncode, done.stdout.count(": ok")) == (0, len(HISTORIES)), done.stdout + done.stderr
+    for file, saved in zip(files, HISTORIES, strict=True):
+        assert [*deciding(json.loads(file.read_text()))] == [*deciding(json.loads(saved.read_text()))]
 
 
 @pytest.mark.full
@@ -77,12 +75,6 @@ def test_a_changed_workflow_fails_on_every_redacted_history(files: list[Path]) -
 
     assert done.returncode == 1
     assert ": ok" not in done.stdout
-
-
-def test_a_history_keeps_its_events_and_its_decisions(files: list[Path]) -> None:
-    """Kinds, ids of steps, codes and times are those of the original."""
-    for file, saved in zip(files, HISTORIES, strict=True):
-        assert [*deciding(json.loads(file.read_text()))] == [*deciding(json.loads(saved.read_text()))]
 
 
 def deciding(history: Any) -> Iterator[tuple[Any, ...]]:
@@ -99,24 +91,13 @@ def deciding(history: Any) -> Iterator[tuple[Any, ...]]:
         )
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("a", "a", True),
-        ("a", "b", False),
-        ("", "", True),
-        ("<text-1>", "a", False),
-        (1, 1.0, True),
-        (1, 2, False),
-        (1.5, 1.5, True),
-        (1.5, 2.5, False),
-        (1, "1", False),
-        (2**60, 2**60 + 1, False),
-        ([1, "a", None, True], [1, "a", None, True], True),
-        ({"a": {"b": "c"}}, {"a": {"b": "d"}}, False),
-        ({"x@example.com": 1}, {"y@example.com": 1}, False),
-    ],
-)
+SAME: list[Any] = ["a", "", 1.5, [1, "a", None, True]]
+OTHERS: list[tuple[Any, Any]] = [("a", "b"), ("<text-1>", "a"), (1, 2), (1.5, 2.5), (1, "1"), (2**60, 2**60 + 1)]
+OTHERS += [({"a": {"b": "c"}}, {"a": {"b": "d"}}), ({"x@example.com": 1}, {"y@example.com": 1})]
+PAIRS = [*((one, one, True) for one in SAME), (1, 1.0, True), *((*pair, False) for pair in OTHERS)]
+
+
+@pytest.mark.parametrize(("one", "other", "same"), PAIRS)
 def test_two_values_are_the_same_after_it_when_they_were_before(one: Any, other: Any, same: bool) -> None:
     """The repeat guard compares calls and observations, and must come to the same."""
     hide = Placeholders()
@@ -277,25 +258,19 @@ def test_a_contract_stays_one() -> None:
     assert not any(word in hidden.model_dump_json() for word in ("iban", "payee", "Ann Lee", "amount"))
 
 
-def test_what_a_computation_was_made_of_is_hidden() -> None:
-    """Its arguments are data, as the sentence of an untrusted text is."""
-    origin = Origin(step="p", at="to", source="c", computed="join from parts Ann Lee", quote="Pay Ann Lee.")
-
-    hidden = Values().of(origin.model_dump(mode="json"), [Origin])
-
-    assert "Ann" not in canonical(hidden) and '"c"' in canonical(hidden)
-
-
 def test_specs_that_come_with_a_plan_are_specs_after_it() -> None:
-    """A worker with other tools planned: the history replays, so the task uses what it was told."""
+    """A worker with other tools planned: the history replays, so the task uses what it was told. What a computation was
+    made of is hidden: its arguments are data, as the sentence of an untrusted text is."""
     spec = ToolSpec(kind="pay", effect=Effect.KEYED, retry="patient", approve="args.iban == 'DE99'")
     proposed = Proposed(proposal=NewSteps(steps=()), planner="x", specs={"pay": spec.model_dump(mode="json")})
-    hidden = Values().of(proposed.model_dump(mode="json"), (Proposed,))
+    origin = Origin(step="p", at="to", source="c", computed="join from parts Ann Lee", quote="Pay Ann Lee.")
+    hidden, made = [Values().of(one.model_dump(mode="json"), (type(one),)) for one in (proposed, origin)]
     catalogue = Catalogue(specs={}, planner="x", patience=0)
     catalogue.take_over(Proposed.model_validate(hidden).specs)
 
     assert (catalogue.specs["pay"].effect, catalogue.specs["pay"].retry) == (Effect.KEYED, "patient")
     assert "DE99" not in json.dumps(hidden)
+    assert "Ann" not in canonical(made) and '"c"' in canonical(made)
 
 
 @pytest.mark.parametrize("value", ["https://evil.org/x", "ann@example.org", "10.0.0.1", "see //evil.org", "no address"])

@@ -1,9 +1,9 @@
-"""docs/errors.md and docs/console.md: each code, command, option and key is on them, and none that does not exist."""
+"""docs/errors.md, docs/console.md and the JSON document: each code, command, option and key, and none that is gone."""
 
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
 from itertools import groupby
@@ -19,7 +19,7 @@ from activities.effects.calls import State
 from client import document
 from client.explain import remedies
 from client.follow import Silent
-from client.problem import ProblemKind
+from client.problem import Problem, ProblemKind
 from client.remedy import as_command, render
 from client.task_document import task_fields
 from console import app as application
@@ -49,14 +49,7 @@ from workflows.faults.decision import DECISIONS, Remaining, decide
 from workflows.faults.fault import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.limits import spending
 from workflows.limits.budget import Limits
-from workflows.people.requests import (
-    UNANSWERED,
-    Choice,
-    HumanAnswer,
-    HumanRequest,
-    ProposedCall,
-    RequestKind,
-)
+from workflows.people.requests import UNANSWERED, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
 from workflows.planning.proposing import MAX_REJECTIONS
 from workflows.plans.catalogue import Effect, ToolSpec
 from workflows.plans.contract import AllowedEffect
@@ -78,11 +71,6 @@ ENDINGS = {row[0]: row[1:] for row in tables(ERRORS["Endings of a task"])["code"
 PROBLEMS = {row[0]: row[1:] for row in tables(ERRORS["Problems of a command"])["code"]}
 
 
-def unlinked(text: str) -> str:
-    """A text without its links in brackets."""
-    return re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", text)
-
-
 class Said(NamedTuple):
     """A code in the source, and what stands beside it."""
 
@@ -91,14 +79,9 @@ class Said(NamedTuple):
     beside: str
 
 
-def returned(function: Callable[..., str]) -> list[str]:
-    """The words that a function may return."""
-    return list(get_args(get_type_hints(function)["return"]))
-
-
 LIMITS = {
-    "limit": returned(spending.turn_limit_reached),
-    "execution.reached_limit": returned(spending.step_limit_reached),
+    "limit": list(get_args(get_type_hints(spending.turn_limit_reached)["return"])),
+    "execution.reached_limit": list(get_args(get_type_hints(spending.step_limit_reached)["return"])),
     "UNANSWERED": [UNANSWERED],
 }
 """The codes that are computed, or defined elsewhere, by the names under which they end a task."""
@@ -192,6 +175,7 @@ def course(code: Code) -> Course:
 
 
 STANDARD, PATIENT = retries.PROFILES["standard"].attempts, retries.PROFILES["patient"].attempts
+NEVER_COUNTED = "does not count as an attempt"
 FOLLOWS = {
     Course(True, "wait", "fallback", "replan", "escalate"): (
         f'{STANDARD} attempts in all ({PATIENT} with `retry="patient"`)',
@@ -203,10 +187,10 @@ FOLLOWS = {
     ),
     Course(True, "wait", "escalate", "escalate", "escalate"): (
         f"no heartbeat for {retries.HEARTBEAT.total_seconds():g} s",
-        f"a timer of {retries.loss_wait(1):g} s, doubling. It does not count as an attempt",
+        f"a timer of {retries.loss_wait(1):g} s, doubling. It {NEVER_COUNTED}",
         f"After {retries.MAX_LOSSES} of them in one step, a person",
     ),
-    Course(False, "wait", "wait", "wait", "wait"): ("the same call at once", "does not count as an attempt"),
+    Course(False, "wait", "wait", "wait", "wait"): ("the same call at once", NEVER_COUNTED),
     Course(False, "wait", "escalate", "escalate", "escalate"): (
         f"timers for {retries.MISSING_TOOL_PATIENCE:g} s in all",
         "then a person",
@@ -255,12 +239,15 @@ def test_every_code_of_the_gateway_is_explained() -> None:
     assert {row[1] for row in rows} - {"-"} <= {name for name in dir(errors) if name[0].isupper()}
 
 
-def test_every_ending_is_explained() -> None:
-    """Each code that ends a task, and none that is gone."""
-    found = endings()
+def test_every_ending_and_every_problem_is_explained() -> None:
+    """Each code that ends a task or a command, and none that is gone; each exit code, with that of a closed pipe."""
+    for found, explained in ((endings(), ENDINGS), (problems(), PROBLEMS)):
+        assert [one for one in found if one.code not in explained] == []
+        assert set(explained) == {one.code for one in found}
+    assert [int(code) for code, _ in tables(CONSOLE["Exit codes"])["code"]] == [*Exit, BROKEN_PIPE]
 
-    assert [one for one in found if one.code not in ENDINGS] == []
-    assert set(ENDINGS) == {one.code for one in found}
+
+CLOSED = {"TaskStatus.FAILED", "TaskStatus.CANCELLED"}
 
 
 @pytest.mark.parametrize("code", ENDINGS)
@@ -268,47 +255,29 @@ def test_an_ending_has_the_status_and_the_exit_code_that_the_page_names(code: st
     """Wherever a task ends so; `closed` takes its status from the server, which client/tasks.py reads."""
     named = {TaskStatus(status): int(exit) for status, exit in re.findall(r"`(\w+)` \((\d)\)", ENDINGS[code][0])}
     said = {one.beside for one in endings() if one.code == code} if code != "closed" else CLOSED
+    began, exits = datetime.fromtimestamp(0, UTC), {}
+    for status in named:
+        account = Progress(task=Task(text="any"), task_id="any", started_at=began)
+        TaskClosed(at=began, ending=Ending(status=status, code=code)).apply(account)
+        exits[status] = exit_code(account.outcome(began))
 
     assert said == {f"TaskStatus.{status.name}" for status in named}
-    assert named == {status: exit_of(status, code) for status in named}
+    assert named == exits
 
 
-CLOSED = {"TaskStatus.FAILED", "TaskStatus.CANCELLED"}
-
-
-def exit_of(status: TaskStatus, code: str) -> Exit:
-    """The exit code of a task that ended so."""
-    began = datetime.fromtimestamp(0, UTC)
-    account = Progress(task=Task(text="any"), task_id="any", started_at=began)
-    TaskClosed(at=began, ending=Ending(status=status, code=code)).apply(account)
-    return exit_code(account.outcome(began))
-
-
-@pytest.mark.parametrize(
-    ("code", "number"), [("proposals_rejected", 1 + MAX_REJECTIONS), ("no_progress", Limits().fruitless)]
-)
-def test_a_limit_of_an_ending_is_the_one_on_the_page(code: str, number: int) -> None:
+def test_a_limit_of_an_ending_is_the_one_on_the_page() -> None:
     """Both count in a row."""
-    assert re.search(rf"\b{number} .* in a row", ENDINGS[code][1])
+    for code, number in (("proposals_rejected", 1 + MAX_REJECTIONS), ("no_progress", Limits().fruitless)):
+        assert re.search(rf"\b{number} .* in a row", ENDINGS[code][1])
 
 
-@pytest.mark.parametrize(("code", "does"), [*remedies.OF_FAULT.items(), *remedies.OF_ENDING.items()])
-def test_explain_and_the_page_name_the_same_remedy(code: str, does: str) -> None:
-    """The last column; `explain` leaves out its links."""
-    assert unlinked((FAULTS | ENDINGS)[code][-1]) == render(does, as_command)
+def test_explain_and_the_page_name_the_same_remedy() -> None:
+    """The last column; `explain` leaves out its links, and a new code cannot be forgotten."""
+    pages = {code: re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", row[-1]) for code, row in (FAULTS | ENDINGS).items()}
+    said = {code: render(does, as_command) for code, does in (remedies.OF_FAULT | remedies.OF_ENDING).items()}
 
-
-def test_every_code_of_a_task_has_a_remedy() -> None:
-    """A new one cannot be forgotten."""
+    assert {code: pages[code] for code in said} == said
     assert (set(remedies.OF_FAULT), set(remedies.OF_ENDING)) == (set(Code), set(ENDINGS))
-
-
-def test_every_problem_is_explained() -> None:
-    """Each code of a command's problem, and none that is gone."""
-    found = problems()
-
-    assert [one for one in found if one.code not in PROBLEMS] == []
-    assert set(PROBLEMS) == {one.code for one in found}
 
 
 @pytest.mark.parametrize("code", PROBLEMS)
@@ -353,11 +322,6 @@ def test_whatever_keeps_a_worker_from_starting_is_named() -> None:
     assert len(rows) == len(wanted)
 
 
-def test_every_exit_code_is_explained() -> None:
-    """With that of a closed pipe."""
-    assert [int(code) for code, _ in tables(CONSOLE["Exit codes"])["code"]] == [*Exit, BROKEN_PIPE]
-
-
 ROOT_COMMAND: Any = get_command(app)  # Typer keeps the classes of its commands private
 COMMANDS: dict[str, Any] = {name: application.load(name) for name in application.COMMANDS}
 ON_STORE: list[Any] = [application.load_on_store(name) for name in application.ON_STORE]
@@ -375,7 +339,6 @@ def test_every_command_is_in_its_group() -> None:
 
 
 def taken(name: str, kind: str) -> list[Any]:
-    """The arguments or options of a command."""
     return [one for one in COMMANDS[name].params if one.param_type_name == kind]
 
 
@@ -386,23 +349,18 @@ def default(parameter: Any) -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_is_explained(name: str) -> None:
-    """Under every name that it has, in the order of `--help`; those of all commands are explained once."""
+def test_every_option_and_argument_is_explained(name: str) -> None:
+    """Under every name that it has, in the order of `--help`; those of all commands are explained once. Of an argument,
+    how it is written and what it is; what an ID is stands at the beginning."""
     rows = {tuple(re.findall(r"(?<!\S)-[\w-]+", row[0])): row[1] for row in tables(CONSOLE[name]).get("option", [])}
     own = {tuple(sorted(one.opts, key=len)): default(one) for one in taken(name, "option") if one.opts[0] not in COMMON}
+    arguments = [one.metavar if one.required else f"[{one.metavar}]" for one in taken(name, "argument")]
+    explained = [row[0] for row in tables(CONSOLE[name]).get("argument", [])]
 
     assert list(rows) == list(own)
     assert {option: "".join(re.findall(r"\[default: (.*)]", meaning)) for option, meaning in rows.items()} == own
     if name not in ("keys", "settle"):  # they need no server
         assert {option for one in taken(name, "option") for option in one.opts} >= COMMON
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_argument_is_explained(name: str) -> None:
-    """How it is written, and what it is; what an ID is stands at the beginning."""
-    arguments = [one.metavar if one.required else f"[{one.metavar}]" for one in taken(name, "argument")]
-    explained = [row[0] for row in tables(CONSOLE[name]).get("argument", [])]
-
     assert not arguments or " ".join([f"`{name}", *arguments]) + "`:" in CONSOLE[name]
     assert explained == [one.metavar for one in taken(name, "argument") if one.metavar != "ID"]
 
@@ -419,40 +377,25 @@ def test_every_option_that_the_pages_name_exists() -> None:
 def parts() -> dict[str, dict[str, Any]]:
     """Each kind of object in the JSON document of a task that has all of them, by its place."""
     refused = fault().model_copy(update={"words": "Sold out."})
-    undone = UndoRecord(step_id="book")
-    short = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
-    passed = Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1)
     withheld = WithheldCall(step="book", kind="book_slot", args={})
-    unused = Rejection(turn=2, reasons=("No.",), steps=("book",), withheld=(withheld,))
-    parts_of: dict[str, tuple[Any, ...]] = {"revisions": (Revision(number=1),), "undo": (undone,)}
-    parts_of |= {"compactions": (short,), "failovers": (passed,), "rejections": (unused,)}
     given = HumanAnswer(choice=Choice.RETRY, at=refused.at)
-    request: dict[str, Any] = {
-        "id": "r1",
-        "kind": "question",
-        "code": "question",
-        "reason": "Which?",
-        "words": "Sold out.",
-        "choices": tuple(Choice),
+    calls = [ProposedCall(kind="book_slot", effect="transactional", code="1f0c", step=step) for step in ("", "second")]
+    about: dict[str, Any] = {"id": "r1", "kind": "question", "code": "question", "reason": "Which?", "words": "Sold."}
+    about |= {"choices": tuple(Choice), "since": refused.at, "until": refused.at, "options": ("a",), "closed": "ended"}
+    about |= {"call": calls[0], "others": (calls[1],), "refused": "No.", "cause": "charge/unauthorized", "after": "1"}
+    parts_of: dict[str, tuple[Any, ...]] = {
+        "revisions": (Revision(number=1),),
+        "undo": (UndoRecord(step_id="book"),),
+        "compactions": (Compaction(turn=2, turns=1, planner="openai:x", tokens=9),),
+        "failovers": (Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1),),
+        "rejections": (Rejection(turn=2, reasons=("No.",), steps=("book",), withheld=(withheld,)),),
+        "requests": (HumanRequest(**about, answer=given),),
+        "paused": (Pause(activity="a", kind="x", since=refused.at, by="ann", resume="it", deadline=refused.at),),
     }
-    request["call"] = ProposedCall(kind="book_slot", effect="transactional", code="1f0c")
-    request["others"] = (ProposedCall(kind="book_slot", effect="transactional", code="82d1", step="second"),)
-    request |= {"since": refused.at, "until": refused.at, "options": ("a",), "closed": "ended", "refused": "No."}
-    request |= {"cause": "charge/unauthorized", "after": "1"}
-    asked = HumanRequest(**request, answer=given)
-    wait = PlannerWait(until=refused.at, code="overloaded", reason="Later.")
-    parts_of["requests"] = (asked,)
-    pause = Pause(activity="a", kind="x", since=refused.at, by="ann", resume="temporal", deadline=refused.at)
-    parts_of["paused"] = (pause,)
-    also: dict[str, Any] = {
-        "waiting": wait,
-        "contract": (AllowedEffect(kind="pay"),),
-        "by": "dora",
-        "extensions": (given,),
-        "question_options": ("a",),
-        "result_misfit": "no JSON",
-    }
-    also |= {"own_faults": (refused,), "counts": {"retries": {"book_slot/busy": 1}}, "limits": Limits()}
+    also: dict[str, Any] = {"waiting": PlannerWait(until=refused.at, code="overloaded", reason="Later."), "by": "dora"}
+    also |= {"contract": (AllowedEffect(kind="pay"),), "extensions": (given,), "question_options": ("a",)}
+    also |= {"result_misfit": "no JSON", "own_faults": (refused,), "limits": Limits()}
+    also |= {"counts": {"retries": {"book_slot/busy": 1}}}
     whole = outcome(steps=(step(fault=refused, silent=1),), faults=(refused,), **also, **parts_of)
     told = json.loads(document.of_anything(task_fields(whole, RECEIPT, None, None)))
     listed = {f"{name}[]": told[name][0] for name in ("steps", "faults", *parts_of)}
@@ -464,7 +407,6 @@ DOCUMENT = tables(CONSOLE["The JSON document"])
 
 @pytest.mark.parametrize(("place", "keys"), parts().items())
 def test_every_key_of_the_document_is_explained(place: str, keys: dict[str, Any]) -> None:
-    """In the order of the document."""
     assert [row[0] for row in DOCUMENT[place]] == list(keys)
 
 
@@ -496,3 +438,56 @@ def test_every_event_is_explained() -> None:
     written |= {str(one.value) for one in names if isinstance(one, ast.Constant)}
 
     assert {row[0] for row in DOCUMENT["event"]} == {*written, *Silent}
+
+
+TASK = """
+schema task_id run_id task status reason code result question planner strategy revisions replans steps faults omitted
+undo compactions failovers rejections requests is_tainted spent started_at ended_at ui_url receipt
+"""
+OF_RECEIPT = ["wasted", "helped", "not_helped", "replayed", "reconciled", "not_made", "paid"]
+
+
+def test_the_keys_of_a_task_are_a_promise() -> None:
+    """A key may be added at the end of its group, none may go: programs of others read them."""
+    told = json.loads(document.of_anything(task_fields(outcome(), RECEIPT, "a-run", "http://localhost:8233/x")))
+
+    assert [list(told), list(told["receipt"])] == [TASK.split(), OF_RECEIPT]
+    assert list(told["receipt"]["wasted"]) == ["number", "events"]
+    assert list(told["receipt"]["paid"]["planning"]) == ["tokens", "usd", "events"]
+
+
+def test_a_problem_and_a_detached_task_have_documents_of_their_own() -> None:
+    """The first has one shape for every command; the other has what a program needs to come back to the task."""
+    problem = Problem("unknown_id", "There is no task 'x' here", "check the id")
+    error = {"code": "unknown_id", "reason": "There is no task 'x' here", "remedy": "check the id"}
+    begun = {"schema": 1, "task_id": "an-id", "run_id": "a-run", "status": "running", "ui_url": None}
+
+    assert json.loads(document.of_problem(problem, as_command)) == {"schema": 1, "error": error}
+    assert json.loads(document.of_start("an-id", "a-run", None)) == begun
+
+
+@pytest.mark.parametrize("char", ["\u202e", "\x9b", "\x7f", "\u200f", "\u2028", "\U000e0001", "\ud800"], ids=ascii)
+def test_what_draws_is_escaped(char: str) -> None:
+    """Nothing reaches a terminal that moves or turns, and programs read the same value."""
+    text = document.of_anything({f"a{char}": [f"{char}ü"]})
+
+    assert char not in text and "ü" in text
+    assert json.loads(text)[f"a{char}"] == [f"{char}ü"]
+
+
+def test_foreign_letters_stay_readable() -> None:
+    """No escapes where none are needed, and line breaks inside a string never break the document."""
+    text = document.of_anything(task_fields(outcome(result="Größe 😀\n\x1b[31m"), RECEIPT, None, None))
+
+    assert "Größe 😀" in text and "\x1b" not in text
+
+
+EXITS = {"running": 0, "waiting": 3, "completed": 0, "escalated": 3, "over_budget": 4, "cancelled": 5, "failed": 1}
+
+
+def test_the_exit_code_says_how_a_task_stands() -> None:
+    """Scripts branch on it; a plan file or a folder with a mistake is the caller's to mend."""
+    refused = [exit_code(outcome(status=TaskStatus.FAILED, code=code)) for code in ("plan_refused", "task_refused")]
+
+    assert {status: exit_code(outcome(status=status)) for status in TaskStatus if status in EXITS} == EXITS
+    assert refused == [Exit.BAD_USAGE] * 2

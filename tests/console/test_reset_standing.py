@@ -27,7 +27,6 @@ class Bookings(Processes):
     """A worker on the demo world, and the task that books a slot which is taken."""
 
     def __init__(self, address: str, folder: Path) -> None:
-        """Serve a queue of its own."""
         super().__init__(address, folder)
         self.queue = f"rosa-{uuid.uuid4().hex[:8]}"
 
@@ -38,11 +37,9 @@ class Bookings(Processes):
         return id
 
     def asked(self, *words: str) -> Any:
-        """What a command says to programs."""
         return document(self.starter(*words, "--json"))
 
     def ended(self, id: str) -> Any:
-        """The outcome of the newest run."""
         return self.asked("show", id, "--follow")
 
     def effects(self, id: str) -> dict[str, str]:
@@ -53,7 +50,6 @@ class Bookings(Processes):
 
 @pytest.fixture(scope="module")
 def desk(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bookings]:
-    """Commands and a worker."""
     desk = Bookings(server.address, tmp_path_factory.mktemp("rosa"))
     with desk.worker("--dev", "--planner", "offline", "--queue", desk.queue):
         yield desk
@@ -76,37 +72,19 @@ async def set_back(client: Client, id: str, step: str) -> str:
 
 
 def test_a_reset_that_could_apply_an_effect_again_is_refused(desk: Bookings) -> None:
-    """The slot that the new plan booked would be booked again under another id: exit 1, what stands, and two ways."""
+    """The slot that the new plan booked would be booked again under another id: exit 1, what stands, and two ways. With
+    `--undo` it is undone before, and one booking stands in the end, under another id."""
     task = desk.book()
     refused = desk.starter("reset", task, "--to", "list_slots", "--json")
-    error = document(refused)["error"]
-
-    assert (refused.returncode, error["code"], desk.effects(task)) == (1, "effect_stands", {"book-2": "applied"})
-    assert "'book-2' (book_slot) was applied after 'list_slots'" in error["reason"]
-    assert "--undo" in error["remedy"] and "--keep" in error["remedy"]
-
-
-def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None:
-    """One booking stands in the end, under another id."""
-    task = desk.book()
+    error, before = document(refused)["error"], desk.effects(task)
     reset = desk.starter("reset", task, "--to", "list_slots", "--undo")
     ended = desk.ended(task)
 
+    assert (refused.returncode, error["code"], before) == (1, "effect_stands", {"book-2": "applied"})
+    assert "'book-2' (book_slot) was applied after 'list_slots'" in error["reason"]
+    assert "--undo" in error["remedy"] and "--keep" in error["remedy"]
     assert (reset.returncode, ended["status"]) == (0, "completed")
     assert desk.effects(task) == {"book-2": "undone", "book-3": "applied"}
-
-
-async def test_a_program_names_the_fate_by_a_word(desk: Bookings, client: Client) -> None:
-    """As the problem that it got says; another word is an error, and nothing happens."""
-    task = TaskHandle(client, desk.book())
-    with pytest.raises(Problem) as refused:
-        await task.reset("list_slots")
-    with pytest.raises(ValueError, match="'undone' is not a valid Fate"):
-        await task.reset("list_slots", fate="undone")  # type: ignore[arg-type]  # as a program without types writes it
-    undone = (await task.reset("list_slots", fate="undo")).undone
-
-    assert "`fate='undo'`" in str(refused.value.remedy)
-    assert [effect.step for effect in undone] == ["book-2"]
 
 
 async def test_all_calls_of_a_task_have_its_effect_key(desk: Bookings, client: Client) -> None:
@@ -125,26 +103,27 @@ async def test_all_calls_of_a_task_have_its_effect_key(desk: Bookings, client: C
 
 
 @pytest.mark.full
-async def test_a_reset_relies_on_no_rollback_but_its_own(desk: Bookings, client: Client) -> None:
-    """One that was left by another reset undoes other effects: the second reset waits for its end."""
-    task = desk.book()
-    other = await client.start_workflow("UndoWorkflow", {}, id=reset_rollback_id(task), task_queue="nobody")
-    refused = desk.starter("reset", task, "--to", "list_slots", "--undo", "--json")
+async def test_two_resets_that_undo_leave_nothing(desk: Bookings, client: Client) -> None:
+    """Each rollback is read: what the first one undid is not said to stand after the second. A program names the fate
+    by a word, as the problem that it got says; another word is an error, and nothing happens. A rollback that was left
+    by another reset undoes other effects: the second reset waits for its end."""
+    waiting, task = desk.book(), TaskHandle(client, desk.book())
+    other = await client.start_workflow("UndoWorkflow", {}, id=reset_rollback_id(waiting), task_queue="nobody")
+    waits = desk.starter("reset", waiting, "--to", "list_slots", "--undo", "--json")
     await other.terminate()
+    with pytest.raises(Problem) as refused:
+        await task.reset("list_slots")
+    with pytest.raises(ValueError, match="'undone' is not a valid Fate"):
+        await task.reset("list_slots", fate="undone")  # type: ignore[arg-type]  # as a program without types writes it
+    first = (await task.reset("list_slots", fate="undo")).undone
+    desk.ended(task.id)
+    assert desk.asked("reset", task.id, "--to", "list_slots", "--undo")["undone"]
+    desk.ended(task.id)
+    told = desk.starter("explain", task.id).stdout
 
-    assert (refused.returncode, document(refused)["error"]["code"]) == (1, "still_running")
-
-
-@pytest.mark.full
-def test_two_resets_that_undo_leave_nothing(desk: Bookings) -> None:
-    """Each rollback is read: what the first one undid is not said to stand after the second."""
-    task = desk.book()
-    for _ in range(2):
-        assert desk.asked("reset", task, "--to", "list_slots", "--undo")["undone"]
-        desk.ended(task)
-    told = desk.starter("explain", task).stdout
-
-    assert desk.effects(task) == {"book-2": "undone", "book-3": "undone", "book-4": "applied"}
+    assert "`fate='undo'`" in str(refused.value.remedy) and [effect.step for effect in first] == ["book-2"]
+    assert (waits.returncode, document(waits)["error"]["code"]) == (1, "still_running")
+    assert desk.effects(task.id) == {"book-2": "undone", "book-3": "undone", "book-4": "applied"}
     assert "Changed in the world: book-4 (book_slot)." in told and "earlier run, before a reset, and" not in told
 
 
@@ -155,16 +134,14 @@ def test_with_keep_the_planner_knows_what_stands(desk: Bookings) -> None:
     ended = desk.ended(task)
 
     assert (reset["kept"], reset["to"], desk.effects(task)) == (["book-2"], "plan:1", {"book-2": "applied"})
-    assert [step["id"] for step in ended["steps"]] == ["book-2", "list_slots"] and "tomorrow for Rosa" in ended[
-        "result"
-    ]
+    assert [step["id"] for step in ended["steps"]] == ["book-2", "list_slots"]
+    assert "tomorrow for Rosa" in ended["result"]
 
 
 @pytest.mark.full
 def test_what_was_kept_can_be_reset_and_undone_later(desk: Bookings) -> None:
     """A second reset tells it again without being asked to, `--undo` undoes it, and so does `undo` what came then."""
-    task = desk.book()
-    resets = list[int]()
+    task, resets = desk.book(), list[int]()
     for more in (["--keep"], [], ["--undo"]):
         resets.append(desk.starter("reset", task, "--to", "list_slots" if more else "plan:1", *more).returncode)
         desk.ended(task)
@@ -199,26 +176,16 @@ async def test_what_a_deleted_history_hides_is_said(desk: Bookings, client: Clie
     await client.workflow_service.delete_workflow_execution(
         DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
     )
-    await deleted(client, task, first)
+    with pytest.raises(RPCError):
+        async with asyncio.timeout(60):
+            while True:  # until the server has no history of the run any more
+                await client.get_workflow_handle(task, run_id=first).fetch_history()
+                await asyncio.sleep(0.1)
     undone = desk.starter("undo", task, "--json")
+    done = {one["step_id"]: one["done"] for one in document(undone)["undo"]}
 
     assert (undone.returncode, desk.asked("effects", task)["deleted_runs"]) == (3, [first])
-    assert {one["step_id"]: one["done"] for one in document(undone)["undo"]} == {
-        f"run {first}": False,
-        "book-2": True,
-        "book-3": True,
-    }
-
-
-async def deleted(client: Client, id: str, run: str) -> None:
-    """Wait until the server has no history of a run any more."""
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await client.get_workflow_handle(id, run_id=run).fetch_history()
-            except RPCError:
-                return
-            await asyncio.sleep(0.1)
+    assert done == {f"run {first}": False, "book-2": True, "book-3": True}
 
 
 @pytest.mark.full

@@ -3,9 +3,8 @@
 import asyncio
 import json
 import secrets
-import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -38,6 +37,7 @@ from runtime.dev_server import DevServer
 from runtime.payloads import DATA_CONVERTER
 from tests.broken_workflow import BrokenWorkflow
 from tests.changed_workflow import ChangedWorkflow
+from tests.console import server_lists
 from tests.console.desk import Word
 from tests.console.terminal import Terminal, starter
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
@@ -86,19 +86,16 @@ class Deploys:
     """One queue, and the workers that one deploy after the other brings."""
 
     def __init__(self, client: Client, folder: Path) -> None:
-        """Serve a queue of its own."""
         self.client, self.queue = client, f"queue-{secrets.token_hex(6)}"
         self._folder, self._tools = folder, tools()
 
     def worker(
         self, workflow: type = AgentWorkflow, *, client: Client | None = None, kind: str = "look_up"
     ) -> AbstractAsyncContextManager[Any]:
-        """A worker with this code."""
         script: Proposals = [plan(step("first", "look_up"), step("second", kind, "first")), DONE]
         return staged(client or self.client, self._folder, self._tools, script, queue=self.queue, workflow=workflow)
 
     async def begin(self, id: str | None = None) -> Handle:
-        """Start a task."""
         id = id or f"task-{secrets.token_hex(4)}"
         await self.client.start_workflow(
             AgentWorkflow.run, Task(text="a task"), id=id, task_queue=self.queue, task_timeout=QUICK
@@ -117,7 +114,6 @@ class Deploys:
 
 @pytest.fixture
 def deploys(client: Client, tmp_path: Path) -> Deploys:
-    """A queue without a worker."""
     return Deploys(client, tmp_path)
 
 
@@ -132,128 +128,79 @@ async def broken(deploys: Deploys) -> AsyncIterator[Handle]:
 
 
 def printed(captured: Captured) -> Any:
-    """The document that a command printed last."""
     out = captured.readouterr().out
     return json.loads(out[out.index('{\n  "schema"') :])
 
 
-async def test_show_names_it_and_the_way_out(deploys: Deploys, broken: Handle) -> None:
-    """It does not ask for a worker beside one that runs: exit code 3, the cause, the attempt, what to do."""
+async def test_every_command_says_it_and_names_the_way_out(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
+    """`show` does not ask for a worker beside one that runs: exit code 3, the cause, the attempt, what to do. What the
+    worker said comes from outside: one line, no escape, 300 cells at most. `explain` has the way out as what is to be
+    done; `list` says `running`, and below what is wrong. `cancel` asks, but only a person can bring it about."""
     with pytest.raises(Problem) as said:
         await show.show(deploys.client, broken, JSON)
+    remedy = render(said.value.remedy, as_command)
+    found = await deploys.failing(broken)
+    assert await explain.explain(deploys.client, broken, JSON, None) == 0
+    explained, query = printed(capsys), f"TaskQueue = '{deploys.queue}'"
+    await server_lists.listed(deploys.client, query)
+    await list_tasks.tasks(deploys.client, JSON, status=None, query=query, limit=20)
+    [listed] = printed(capsys)["tasks"]
+    await list_tasks.tasks(deploys.client, Common(), status=None, query=query, limit=20)
+    line = capsys.readouterr().out.splitlines()[-1]
+    code = await cancel.cancel(deploys.client, broken, JSON)
+    asked = printed(capsys)
+    await cancel.cancel(deploys.client, broken, Common(), undo=True)
+    words = capsys.readouterr().out
 
     assert (said.value.code, OF_PROBLEM[said.value.kind]) == ("workflow_task_fails", Exit.NEEDS_PERSON)
     assert "no worker" not in str(said.value) and "its workflow task fails (attempt 2, since 20" in said.value.reason
-    assert "run workers with the earlier code, or with code that is fixed" in render(said.value.remedy, as_command)
-    assert f"`{TERMINATE} {broken.id}` ends it" in render(said.value.remedy, as_command)
-
-
-async def test_what_the_worker_said_is_escaped_and_cut(deploys: Deploys, broken: Handle) -> None:
-    """Its exception's text comes from outside: one line, no escape, 300 cells at most."""
-    found = await deploys.failing(broken)
-
+    assert "run workers with the earlier code, or with code that is fixed" in remedy
+    assert f"`{TERMINATE} {broken.id}` ends it" in remedy
     assert found.message.startswith("LookupError: a mistake [31m of many words many words")
     assert len(found.message) <= 300 and found.message.endswith("…")
-
-
-async def test_list_names_it_below_its_line(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
-    """The status stays `running`; the line below says what is wrong, and the document has it in a field."""
-    query = f"TaskQueue = '{deploys.queue}'"
-    async with asyncio.timeout(PATIENCE):
-        while not (listed := await _listed(deploys.client, query, capsys)):
-            await asyncio.sleep(0.1)
-    await list_tasks.tasks(deploys.client, Common(), status=None, query=query, limit=20)
-    lines = capsys.readouterr().out.splitlines()
-
-    assert (listed[0]["status"], listed[0]["failing"]["cause"]) == ("running", "unhandled_failure")
-    assert lines[-1].startswith("    ! its workflow task fails (attempt ")
-    assert lines[-1].endswith(f"`python starter.py show {broken.id}`")
-
-
-async def _listed(client: Client, query: str, captured: Captured) -> Any:
-    await list_tasks.tasks(client, JSON, status=None, query=query, limit=20)
-    return printed(captured)["tasks"]
-
-
-async def test_cancel_says_that_it_cannot_stop_yet(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
-    """The request is made, but only a person can bring it about: exit code 3, and what ends the task at once."""
-    code = await cancel.cancel(deploys.client, broken, JSON)
-    document = printed(capsys)
-
-    assert (code, document["cancel_requested"]) == (Exit.NEEDS_PERSON, True)
-    assert document["failing"]["cause"] == "unhandled_failure" and TERMINATE in document["failing"]["remedy"]
-
-
-@pytest.mark.full
-async def test_cancel_says_it_in_words(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
-    """What was asked, why it does not follow yet, and what stays."""
-    await cancel.cancel(deploys.client, broken, Common(), undo=True)
-    said = capsys.readouterr().out
-
-    assert "was asked to stop and to undo what it has done. It cannot do that yet." in said
-    assert f"{TERMINATE} {broken.id}" in said and f"`python starter.py effects {broken.id}`" in said
-
-
-async def test_explain_tells_it_and_what_to_do(deploys: Deploys, broken: Handle, capsys: Captured) -> None:
-    """Where the task stands, with the attempt, and the way out as what is to be done."""
-    assert await explain.explain(deploys.client, broken, JSON, None) == 0
-    document = printed(capsys)
-
-    assert any("its workflow task fails (attempt " in text for text in document["now"])
-    assert any("run workers with the earlier code" in text.lower() for text in document["todo"])
+    assert any("its workflow task fails (attempt " in text for text in explained["now"])
+    assert any("run workers with the earlier code" in text.lower() for text in explained["todo"])
+    assert (listed["status"], listed["failing"]["cause"]) == ("running", "unhandled_failure")
+    assert line.startswith("    ! its workflow task fails (attempt ")
+    assert line.endswith(f"`python starter.py show {broken.id}`")
+    assert (code, asked["cancel_requested"]) == (Exit.NEEDS_PERSON, True)
+    assert asked["failing"]["cause"] == "unhandled_failure" and TERMINATE in asked["failing"]["remedy"]
+    assert "was asked to stop and to undo what it has done. It cannot do that yet." in words
+    assert f"{TERMINATE} {broken.id}" in words and f"`python starter.py effects {broken.id}`" in words
 
 
 class Heard(View):
     """Keeps what a follower tells of a workflow task."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.failing_tasks = list[FailingTask | None]()
         self.silent = list[Silent]()
 
     def silence(self, who: Silent) -> None:
-        """Keep it."""
         self.silent.append(who)
 
     def failing(self, task: FailingTask | None) -> None:
-        """Keep it."""
         self.failing_tasks.append(task)
 
 
-async def until(holds: Callable[[], object]) -> None:
-    """Wait until it holds."""
-    async with asyncio.timeout(PATIENCE):
-        while not holds():
-            await asyncio.sleep(0.02)
-
-
-async def test_a_follower_says_it_once_and_follows_on_when_a_worker_is_mended(deploys: Deploys) -> None:
-    """Attached before it begins: told after seconds, not as a worker's silence; then that it goes on, to the end."""
+async def test_a_follower_says_it_once_and_follows_on_when_a_worker_is_mended(
+    deploys: Deploys, capsys: Captured
+) -> None:
+    """Attached before it begins: told after seconds, not as a worker's silence; then that it goes on, to the end.
+    Afterwards nothing is said of it any more."""
     heard, handle = Heard(), await deploys.begin()
     following = asyncio.create_task(Follower(deploys.client, handle, heard).to_the_end())
-    async with deploys.worker(BrokenWorkflow):
-        await until(lambda: heard.failing_tasks)
+    async with deploys.worker(BrokenWorkflow), asyncio.timeout(PATIENCE):
+        while not heard.failing_tasks:
+            await asyncio.sleep(0.02)
     async with deploys.worker():
         result = await following
-
-    assert [one and one.cause for one in heard.failing_tasks] == [Cause.UNHANDLED, None]
-    assert result.status is TaskStatus.COMPLETED and not heard.silent
-
-
-@pytest.mark.full
-async def test_the_messages_vanish_when_a_worker_is_mended(deploys: Deploys, capsys: Captured) -> None:
-    """The task goes on by itself and completes; nothing is said of it any more."""
-    handle = await deploys.begin()
-    async with deploys.worker(BrokenWorkflow):
-        await deploys.failing(handle)
-        await explain.explain(deploys.client, handle, JSON, None)
-        before = printed(capsys)
-    async with deploys.worker():
-        await outcome(handle)
     await explain.explain(deploys.client, handle, JSON, None)
     after = printed(capsys)
 
-    assert before["todo"] and (after["status"], after["now"], after["todo"]) == ("completed", [], [])
+    assert [one and one.cause for one in heard.failing_tasks] == [Cause.UNHANDLED, None]
+    assert result.status is TaskStatus.COMPLETED and not heard.silent
+    assert (after["status"], after["now"], after["todo"]) == ("completed", [], [])
     assert await show.show(deploys.client, handle, JSON) == 0
 
 
@@ -363,11 +310,9 @@ class Away(PayloadCodec):
     """Reads nothing, as a worker does whose store is away; it says so as the vault does."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Leave all as it is."""
         return list(payloads)
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Fail in the form of a fault."""
         fault = Fault.of(Code.STORE_UNAVAILABLE, "The store does not answer.")
         raise ApplicationError(fault.reason, fault, type=fault.quadrant.value)
 
@@ -389,46 +334,25 @@ async def test_a_payload_that_cannot_be_read_is_waited_for(deploys: Deploys, cli
 
 
 @pytest.mark.full
-async def test_a_document_is_not_waited_for_for_ever(deploys: Deploys, server: DevServer, tmp_path: Path) -> None:
-    """Where nobody watches: after the third attempt an error document, exit code 3; the task goes on existing."""
-    handle = await deploys.begin()
+async def test_a_document_is_not_waited_for_for_ever(deploys: Deploys, commands: Processes) -> None:
+    """Where nobody watches: after the third attempt an error document, exit code 3; the task goes on existing. With
+    --jsonl: an event with the cause, then the error. So also if a program starts a task."""
+    handle, follow = await deploys.begin(), ("show", "--follow")
+    words = ("start", "--task", "a task", "--id", deploys.queue, "--queue", deploys.queue, "--json")
+    asked = ((*follow, handle.id, "--json"), (*follow, handle.id, "--jsonl"), words)
     async with deploys.worker(BrokenWorkflow):
-        done = await asyncio.to_thread(_starter(server, tmp_path), "show", handle.id, "--follow", "--json")
+        done = await asyncio.gather(*(asyncio.to_thread(commands.starter, *one) for one in asked))
         seen = await handle.describe()
-    await handle.terminate()
-    error = json.loads(done.stdout)["error"]
+    for id in (handle.id, deploys.queue):
+        await deploys.client.get_workflow_handle(id).terminate()
+    error, events = json.loads(done[0].stdout)["error"], [json.loads(line) for line in done[1].stdout.splitlines()]
 
-    assert (done.returncode, error["code"]) == (3, "workflow_task_fails")
+    assert (done[0].returncode, error["code"], done[2].returncode) == (3, "workflow_task_fails", 3)
     assert f"`python starter.py show {handle.id} --follow` follows it again" in error["remedy"]
     assert seen.status is WorkflowExecutionStatus.RUNNING
-
-
-def _starter(server: DevServer, folder: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    return Processes(server.address, folder).starter
-
-
-@pytest.mark.full
-async def test_events_name_it_before_they_end(deploys: Deploys, server: DevServer, tmp_path: Path) -> None:
-    """With --jsonl: an event with the cause, then the error."""
-    handle = await deploys.begin()
-    async with deploys.worker(BrokenWorkflow):
-        done = await asyncio.to_thread(_starter(server, tmp_path), "show", handle.id, "--follow", "--jsonl")
-    await handle.terminate()
-    events = [json.loads(line) for line in done.stdout.splitlines()]
-
     assert [one["event"] for one in events] == ["workflow_task", "error"]
     assert (events[0]["fails"], events[0]["cause"]) == (True, "unhandled_failure")
-
-
-@pytest.mark.full
-async def test_start_ends_with_an_error_document(deploys: Deploys, server: DevServer, tmp_path: Path) -> None:
-    """As a program starts a task, with the server's own timeouts."""
-    words = ("start", "--task", "a task", "--id", deploys.queue, "--queue", deploys.queue, "--json")
-    async with deploys.worker(BrokenWorkflow):
-        done = await asyncio.to_thread(_starter(server, tmp_path), *words)
-    await deploys.client.get_workflow_handle(deploys.queue).terminate()
-
-    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (3, "workflow_task_fails")
+    assert json.loads(done[2].stdout)["error"]["code"] == "workflow_task_fails"
 
 
 @pytest.mark.full
@@ -448,23 +372,18 @@ async def test_at_a_terminal_it_is_said_and_followed_on(deploys: Deploys, server
 
 
 @pytest.mark.full
-async def test_doctor_counts_such_tasks(deploys: Deploys, broken: Handle, server: DevServer, tmp_path: Path) -> None:
+async def test_doctor_counts_such_tasks(deploys: Deploys, broken: Handle, commands: Processes) -> None:
     """A failed check with how many of how many, which and why, and the way out."""
-    async with asyncio.timeout(PATIENCE):
-        while not (await deploys.client.count_workflows(f"TaskQueue = '{deploys.queue}'")).count:
-            await asyncio.sleep(0.1)
-    done = await asyncio.to_thread(_starter(server, tmp_path), "doctor", "--queue", deploys.queue, "--json")
+    await server_lists.listed(deploys.client, f"TaskQueue = '{deploys.queue}'")
+    done = await asyncio.to_thread(commands.starter, "doctor", "--queue", deploys.queue, "--json")
     [check] = [one for one in json.loads(done.stdout)["checks"] if one["name"] == "workflow tasks"]
+    fails = f"1 cannot go on, since their workflow task fails: {broken.id} (unhandled failure)"
 
     assert (done.returncode, check["status"]) == (1, "fail")
-    assert check["found"].startswith(
-        f"1 cannot go on, since their workflow task fails: {broken.id} (unhandled failure)"
-    )
-    assert "run workers with the earlier code" in check["remedy"]
+    assert check["found"].startswith(fails) and "run workers with the earlier code" in check["remedy"]
 
 
 def failed(number: int, cause: int, *, message: str = "") -> HistoryEvent:
-    """A workflow task that failed."""
     event = HistoryEvent(event_id=number, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED)
     event.event_time.FromDatetime(datetime(2026, 1, 2, 3, 4, number, tzinfo=UTC))
     event.workflow_task_failed_event_attributes.cause = cause  # type: ignore[assignment]  # an enum's number
@@ -472,54 +391,39 @@ def failed(number: int, cause: int, *, message: str = "") -> HistoryEvent:
     return event
 
 
-@pytest.mark.parametrize(
-    ("given", "cause"),
-    [
-        (Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR, Cause.NONDETERMINISM),
-        (Given.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE, Cause.UNHANDLED),
-        (Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE, Cause.PAYLOAD),
-        (Given.WORKFLOW_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE, Cause.LIMIT),
-        (Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_ACTIVITIES_LIMIT_EXCEEDED, Cause.LIMIT),
-        (Given.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_ACTIVITY_ATTRIBUTES, Cause.UNHANDLED),
-    ],
-    ids=str,
+CAUSES = {
+    Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR: Cause.NONDETERMINISM,
+    Given.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_WORKER_UNHANDLED_FAILURE: Cause.UNHANDLED,
+    Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE: Cause.PAYLOAD,
+    Given.WORKFLOW_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE: Cause.LIMIT,
+    Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_ACTIVITIES_LIMIT_EXCEEDED: Cause.LIMIT,
+    Given.WORKFLOW_TASK_FAILED_CAUSE_BAD_SCHEDULE_ACTIVITY_ATTRIBUTES: Cause.UNHANDLED,
+}
+BEGUN_ANEW = (
+    Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
+    Given.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
+    Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
 )
-async def test_a_cause_is_read_from_the_servers_field(given: int, cause: Cause) -> None:
-    """Whatever the message says, which may be anybody's words."""
-    streak = [failed(9, given, message="[TMPRL1100] Nondeterminism error"), failed(5, given)]
-    found = await of_streak(streak, DATA_CONVERTER, "a-task", "replan", 1)
 
-    assert found is not None and found.cause is cause
-    assert found.since == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC) and not found.is_sure
+
+async def test_a_cause_is_read_from_the_servers_field() -> None:
+    """Whatever the message says, which may be anybody's words; what the server begins anew by itself is no failure."""
+    for given, cause in CAUSES.items():
+        streak = [failed(9, given, message="[TMPRL1100] Nondeterminism error"), failed(5, given)]
+        found = await of_streak(streak, DATA_CONVERTER, "a-task", "replan", 1)
+
+        assert found is not None and (found.cause, found.is_sure) == (cause, False), given
+        assert found.since == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert [given for given in BEGUN_ANEW if is_failure(failed(5, given))] == []
 
 
 async def test_signals_do_not_hide_that_it_fails_for_long() -> None:
-    """Each begins the count of attempts anew; the failures that are written down count, too."""
+    """Each begins the count of attempts anew; the failures that are written down count, too. One workflow task that
+    timed out is given to the next worker; three are worth a word."""
     given = Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
     found = await of_streak([failed(number, given) for number in (13, 9, 5)], DATA_CONVERTER, "a-task", "replan", 2)
+    event = HistoryEvent(event_id=5, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
+    once, thrice = [await of_streak([event], DATA_CONVERTER, "a-task", "replan", times) for times in (2, 3)]
 
     assert found is not None and found.is_sure
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
-    ],
-    ids=str,
-)
-def test_what_the_server_begins_anew_by_itself_is_no_failure(given: int) -> None:
-    """A reset, or something that arrived while a workflow task was being completed."""
-    assert not is_failure(failed(5, given))
-
-
-async def test_a_worker_that_was_killed_once_is_no_failure() -> None:
-    """One workflow task that timed out is given to the next worker; three are worth a word."""
-    event = HistoryEvent(event_id=5, event_type=EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT)
-    given = [event], DATA_CONVERTER, "a-task", "replan"
-    thrice = await of_streak(*given, 3)
-
-    assert await of_streak(*given, 2) is None
-    assert thrice is not None and thrice.cause is Cause.TIMEOUT
+    assert (once, thrice and thrice.cause) == (None, Cause.TIMEOUT)
