@@ -112,6 +112,17 @@ def response(*items: Json, kind: str = "completed", status: str | None = "comple
     return {"type": f"response.{kind}", "response": {**whole, "usage": usage}}
 
 
+def error_event(provider: str, word: str, message: str = "no", code: str | None = None) -> bytes:
+    """The event of an error, in a stream that began with 200; each API tells its type, its code, or both."""
+    found = {"message": message, "code": code, "param": None}
+    events: dict[str, Json] = {
+        "anthropic": {"type": "error", "error": {"type": word, "message": message}},
+        "openai": {"error": {**found, "type": word}},
+        "responses": {**found, "type": "error", "sequence_number": 99},
+    }
+    return event_bytes(events[provider])
+
+
 def calling(provider: str, arguments: str, *, as_object: bool = False, is_streamed: bool = True) -> RawBytes:
     """A reply that calls `weather` with arguments that are written so, as a text or (`as_object`) as JSON itself."""
     value = arguments if as_object else json.dumps(arguments)
