@@ -237,9 +237,9 @@ FITS: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize(("one", "fits"), FITS.values(), ids=FITS)
 def test_the_schema_allows_what_can_be_planned(one: dict[str, Any], fits: bool) -> None:
     """Kinds of the catalogue, the arguments of each, and a reference for any part; the rest keeps its own shape."""
-    schema = propose_plan(Registry([*KINDS.values(), check_order])).schema
+    kinds = Registry([check_order]) if one["kind"] == "check_order" else KINDS
 
-    assert Draft202012Validator(schema).is_valid({"steps": [one]}) is fits
+    assert Draft202012Validator(propose_plan(kinds).schema).is_valid({"steps": [one]}) is fits
 
 
 # How much a model reasons, how long its replies may be, and in which form it answers, as a task asks for it
