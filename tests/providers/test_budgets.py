@@ -22,7 +22,7 @@ from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response,
 from replan import Refused, tool
 from runtime.dev_server import DevServer
 from tests.gate import sampled
-from tests.harness import Stage, outcome, plan, staged, step
+from tests.harness import Proposals, Stage, outcome, plan, staged, step
 from tests.processes import Processes
 from tests.providers.acting import acting
 from tests.providers.desk import TOOLS, Page
@@ -112,7 +112,7 @@ def knocking(heard: ReceivedRequest) -> Response:
 
 
 SPARE = [ModelReply(), LOOK, ModelReply(), ModelReply(text="24.50")]
-ENDS: dict[str, tuple[Sequence[ScriptedResponse], dict[str, int], str, str | None, int, str]] = {
+ENDS: dict[str, tuple[Sequence[ScriptedResponse], dict[str, Any], str, str | None, int, str]] = {
     "as many as there are": ([endless], {"tool_calls": 3}, "tool_calls", "So far I looked up 3 prices.", 3, "yyyyn"),
     "content with them": ([content], {"tool_calls": 3}, "", "Three prices, True.", 3, "yyyy"),
     "more than are left": ([greedy], {"tool_calls": 4}, "tool_calls", "That is all.", 3, "yyn"),
@@ -133,7 +133,7 @@ async def test_calls_that_are_used_up_end_the_loop(
     tmp_path: Path,
     provider: str,
     script: Sequence[ScriptedResponse],
-    limits: dict[str, int],
+    limits: dict[str, Any],
     code: str,
     result: str | None,
     made: int,
@@ -218,7 +218,7 @@ async def test_a_limit_of_money_with_an_unknown_price_is_refused_at_the_start(
 
 
 async def test_rules_cost_nothing_so_a_limit_of_money_does_not_trouble_them(client: Client, tmp_path: Path) -> None:
-    script = [plan(step("a", "get_price", sku="A-17")), Answer(result="done")]
+    script: Proposals = [plan(step("a", "get_price", sku="A-17")), Answer(result="done")]
     async with staged(client, tmp_path, TOOLS, script) as stage:
         ended = await stage.run(usd=1, tokens=1)
 

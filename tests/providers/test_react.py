@@ -400,7 +400,8 @@ async def test_a_model_that_goes_on_repeating_itself_ends_the_task(
 
     Parallel calls of which one is new find something out, and a read after a write is progress.
     """
-    model, tools = Stubborn(strategy, *plans, **how), [*TOOLS, *job()]
+    model = Stubborn(strategy, *plans, **how)
+    tools: list[Tool[..., Any]] = [*TOOLS, *job()]
     async with planning(provider, model) as (api, planner), staged(client, tmp_path, tools, planner) as stage:
         ended = await stage.run(Task(text="what does A-17 cost?", strategy=strategy))
 

@@ -107,10 +107,10 @@ CHAT: Mapping[str, tuple[Json, Sequence[Json]]] = {
         [{"content": [{"type": "text", "text": "At"}]}, {"content": [{"type": "reference", "reference_ids": [7]}]}],
     ),
     "what nobody knows yet": (
-        {"x_state": {"n": 2, "deep": [1, {"a": None}]}, "x_flag": False, "phase": "final", **CALLS},
+        {"x_state": {"n": 2, "deep": [1, {"a": None}]}, "x_flag": False, "phase": "final", "signature": "y", **CALLS},
         [
-            {"x_state": {"n": 1, "deep": [1, {"a": None}]}, "x_flag": True, "phase": "final"},
-            {"x_state": {"n": 2}, "x_flag": False, "phase": "final"},
+            {"x_state": {"n": 1, "deep": [1, {"a": None}]}, "x_flag": True, "phase": "final", "signature": "x"},
+            {"x_state": {"n": 2}, "x_flag": False, "phase": "final", "signature": "y"},
             call_delta(ROME),
         ],
     ),
