@@ -238,7 +238,8 @@ def ahead(*arguments: dict[str, JsonValue]) -> list[ModelReply]:
 
 def plans(to: str) -> list[ModelReply]:
     """A plan that reads, and names what later plans will need; then one that pays."""
-    first = {"steps": [{"id": "r", "kind": "read_bill", "args": {}}], **planned(*FIXED)}
+    steps: list[JsonValue] = [{"id": "r", "kind": "read_bill", "args": {}}]
+    first = {"steps": steps, **planned(*FIXED)}
     return [calls(ModelCall(PROPOSE, first)), proposes(step("p", "pay", to=to, amount=20))]
 
 

@@ -167,9 +167,10 @@ class AnyModel:
         return self._mistake(heard) if which < 0.85 else self._end()
 
     def _failure(self) -> Response:
-        busy = [ModelError(500, "api_error", headers=SOON), ModelError(429, "rate_limit_error", headers=SOON)]
+        broken, busy = ModelError(500, "api_error", headers=SOON), ModelError(429, "rate_limit_error", headers=SOON)
+        cured: list[Response] = [DROPPED, broken, busy]
         fatal = [] if self._usable else [ModelError(401, "authentication_error", code="invalid_api_key")] * 3
-        return self._random.choice([DROPPED, *busy, *fatal])
+        return self._random.choice([*cured, *fatal])
 
     def _call(self) -> ModelCall:
         """Mostly one that can be made."""
