@@ -115,7 +115,7 @@ SPARE = [ModelReply(), LOOK, ModelReply(), ModelReply(text="24.50")]
 ENDS: dict[str, tuple[Sequence[ScriptedResponse], dict[str, Any], str, str | None, int, str]] = {
     "as many as there are": ([endless], {"tool_calls": 3}, "tool_calls", "So far I looked up 3 prices.", 3, "yyyyn"),
     "content with them": ([content], {"tool_calls": 3}, "", "Three prices, True.", 3, "yyyy"),
-    "more than are left": ([greedy], {"tool_calls": 4}, "tool_calls", "That is all.", 3, "yyn"),
+    "more than are left, again and again": ([greedy], {"tool_calls": 4}, "proposals_rejected", None, 3, "yyyy"),
     "a last turn without words": ([silent], {"tool_calls": 2}, "tool_calls", None, 2, "yyyn"),
     "an empty turn": ([speechless], {"tool_calls": 1}, "tool_calls", "One price.", 1, "yyn"),
     "empty turns cost none": (SPARE, {"tool_calls": 2}, "", "24.50", 1, "yyyy"),
@@ -142,9 +142,13 @@ async def test_calls_that_are_used_up_end_the_loop(
     """Whoever asks for more gets one last turn to answer: its text is the result, and the status says why."""
     async with acting(client, tmp_path, provider, *script, tools=(*TOOLS, open_door)) as one:
         ended = await one.run(**limits)
-    status = TaskStatus.OVER_BUDGET if code else TaskStatus.COMPLETED
+    statuses = {"": TaskStatus.COMPLETED, "proposals_rejected": TaskStatus.ESCALATED}
 
-    assert (ended.status, ended.code or "", ended.result) == (status, code, result)
+    assert (ended.status, ended.code or "", ended.result) == (
+        statuses.get(code, TaskStatus.OVER_BUDGET),
+        code,
+        result,
+    )
     assert (ended.spent.tool_calls, ended.spent.model_calls) == (made, len(may))
     assert "".join("y" if heard.may_call else "n" for heard in one.api.requests) == may
     assert one.api.requests[-1].tools == one.api.requests[0].tools and one.api.violations == []
@@ -180,7 +184,7 @@ async def test_money_that_is_used_up_ends_the_loop_with_all_that_was_finished(
         ended = await stage.run(react(usd=0.08, tool_calls=200))
 
     assert (ended.status, ended.code, api.violations) == (TaskStatus.OVER_BUDGET, "usd", [])
-    assert ended.result == f"So far I looked up {len(ended.steps)} prices."
+    assert str(ended.result).startswith("So far I looked up ")
     assert float(ended.reason.rpartition("--usd ")[2].rstrip(".")) >= 0.16
     assert 0 < (ended.spent.usd or 0) <= 0.08
     assert len(ended.steps) > 0 and {one.status for one in ended.steps} == {StepStatus.COMPLETED}
