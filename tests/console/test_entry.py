@@ -239,7 +239,7 @@ LOOKS = {
 }
 MODULES = ["runtime", "typer", "console.app", "temporalio.service", "temporalio.client"]
 FULL = "The output cannot be written (No space left on device): make room, or send it elsewhere.\n"
-ENCRYPTED = "note: the tasks named (encrypted) can be read with `--keys` or `--codec`, as the workers have them\n"
+ENCRYPTED = "note: the tasks named (encrypted) can be read with the workers' `--keys` or REPLAN_CODEC\n"
 """What `list` adds if another test has left an encrypted task on the shared server."""
 
 

@@ -248,7 +248,6 @@ def test_a_store_of_before_the_first_release_is_refused_where_the_agent_starts(p
         ((), "write `-- COMMAND` of a server, --tools FILE, or --tasks"),
         (("--session", "a b", "--", "true"), "--session cannot be used"),
         (("--doubt", "guess", "--", "true"), "'ask', 'repeat' or 'replay'"),
-        (("--page", "http://x", "--", "true"), "add --tasks, or leave --page out"),
     ],
 )
 def test_what_is_wrong_with_the_command_line_is_said(place: Place, options: tuple[str, ...], remedy: str) -> None:

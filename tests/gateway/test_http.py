@@ -301,7 +301,6 @@ def test_the_tools_of_running_workers(tmp_path: Path, server: DevServer, session
         (["--http", "0.0.0.0:8700", "--", "true"], "would let everybody"),
         (["--http", "127.0.0.1:99999", "--", "true"], "is no HOST:PORT"),
         ([], "has no tools"),
-        (["--page", "https://x", "--", "true"], "--page is for calls that are tasks"),
     ],
 )
 def test_mistakes_of_the_command_line(tmp_path: Path, words: list[str], reason: str) -> None:

@@ -10,10 +10,7 @@ from typing import Any
 from activities.providers.billing import Bill, billing
 from activities.providers.messages import End, Usage
 from activities.providers.prices import PriceList, cost_in_usd
-from evals.fakes.anthropic_api import AnthropicApi
 from evals.fakes.model_api import ModelApi, json_answer
-from evals.fakes.openai_api import OpenAIApi
-from evals.fakes.responses_api import ResponsesApi
 from evals.fakes.script import (
     DROPPED,
     Delayed,
@@ -29,8 +26,8 @@ from evals.fakes.script import (
     proposes,
     step,
 )
-from tests.providers.planning import LIMIT
-from tests.providers.test_streams import WORDS, error_event
+from tests.providers.planning import APIS, LIMIT, MAKER
+from tests.providers.wire import server_error
 from workflows.plans.catalogue import Price
 
 TRACE = re.compile(r"trace-(\d+)")
@@ -106,7 +103,7 @@ class Bills:
         trace.usd += cost_in_usd(usage, self.price) or 0.0
 
     def _ended(self, api: ModelApi, end: str, reply: ModelReply, events: int, trace: Trace) -> tuple[End, Response]:
-        error = error_event(self.provider, WORDS[self.provider][0])
+        error = server_error(self.provider)
         match end:
             case "overloaded":
                 return End.REJECTED, ModelError(trace.rng.choice([429, 500, 529]), "overloaded_error")
@@ -151,11 +148,10 @@ def written(heard: ReceivedRequest, rng: random.Random) -> ModelReply:
 
 def billed(provider: str, model: str, odds: Mapping[int, Mapping[str, int]]) -> tuple[ModelApi, Bills]:
     """A server that keeps the bills of tasks, each with the odds of its number."""
-    maker = "anthropic" if provider == "anthropic" else "openai"
-    price = PriceList().price_of(f"{maker}:{model}")
+    price = PriceList().price_of(f"{MAKER[provider]}:{model}")
     assert price is not None
     bills = Bills(provider, price, odds)
-    plain: Any = {"anthropic": AnthropicApi, "openai": OpenAIApi, "responses": ResponsesApi}[provider]
+    plain: Any = APIS[provider]
 
     class Billed(plain):  # type: ignore[misc]  # one of three
         def usage(self, reply: ModelReply) -> tuple[int, int]:

@@ -34,6 +34,11 @@ quickly_one = pytest.mark.parametrize(
 FINISHED = {"anthropic": "end_turn", "openai": "stop", "responses": "completed"}
 
 
+def other(provider: str) -> str:
+    """Another one."""
+    return next(name for name in PROVIDERS if name != provider)
+
+
 def api_of(provider: str, *script: ScriptedResponse) -> ModelApi:
     """A server of this API, not started."""
     return APIS[provider]([*script])

@@ -75,11 +75,6 @@ def sent(api: ModelApi, body: Json) -> Any:
 Change = Callable[[Json], object]
 
 
-def forced(body: Json) -> None:
-    """A call is asked for, whatever the model thinks."""
-    body.update(tool_choice={"type": "any"})
-
-
 def repeated(body: Json) -> None:
     """Both calls and both results have one id."""
     for index, name in ((1, "id"), (2, "tool_use_id")):
@@ -100,7 +95,7 @@ ANTHROPIC: dict[str, tuple[Change, str]] = {
     "words first": (lambda body: body["messages"][2]["content"].insert(0, WORDS), "must come first"),
     "a result of nothing": (lambda body: body["messages"].__delitem__(slice(0, 2)), "unexpected `tool_use_id`"),
     "one id for two calls": (repeated, "ids must be unique"),
-    "a forced call": (forced, "is not supported by this model"),
+    "a forced call": (lambda body: body.update(tool_choice={"type": "any"}), "is not supported by this model"),
     "a choice without tools": (lambda body: body.update(tools=[], tool_choice={"type": "none"}), "while providing"),
     "calls without tools": (lambda body: body.pop("tools"), "must define tools"),
     "a thought of ours": (thought, "Invalid `signature`"),
@@ -172,15 +167,16 @@ RESPONSES: dict[str, tuple[Change, str]] = {
     "name of a call": (lambda body: body["input"][1].update(name="a.b"), "string does not match pattern"),
     "an item of nobody": (lambda body: body["input"][1].update(id="fc_1"), "Item 'fc_1' is unknown"),
 }
-BOTH = [(AnthropicApi, TO_ANTHROPIC), (OpenAIApi, TO_OPENAI), (ResponsesApi, TO_RESPONSES)]
-BROKEN: list[tuple[type[ModelApi], Json, Change, str]] = [
-    (AnthropicApi, TO_ANTHROPIC, *case) for case in ANTHROPIC.values()
-]
-BROKEN += [(OpenAIApi, TO_OPENAI, *case) for case in OPENAI.values()]
-BROKEN += [(ResponsesApi, TO_RESPONSES, *case) for case in RESPONSES.values()]
+EACH = [(AnthropicApi, TO_ANTHROPIC), (OpenAIApi, TO_OPENAI), (ResponsesApi, TO_RESPONSES)]
+each = pytest.mark.parametrize(("form", "body"), EACH)
+BROKEN = {
+    f"{form.__name__}: {name}": (form, body, *case)
+    for (form, body), rules in zip(EACH, (ANTHROPIC, OPENAI, RESPONSES), strict=True)
+    for name, case in rules.items()
+}
 
 
-@pytest.mark.parametrize(("form", "body", "change", "says"), BROKEN, ids=[*ANTHROPIC, *OPENAI, *RESPONSES])
+@pytest.mark.parametrize(("form", "body", "change", "says"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_rule_is_found(form: type[ModelApi], body: Json, change: Change, says: str) -> None:
     """It is counted, and answered as the provider would."""
     api, wrong = form([ModelReply(text="Rome.")]), copy.deepcopy(body)
@@ -191,48 +187,52 @@ def test_a_broken_rule_is_found(form: type[ModelApi], body: Json, change: Change
     assert any(says in violation for violation in api.violations), api.violations
 
 
-@pytest.mark.parametrize(("form", "body"), BOTH)
+def renamed(body: Json) -> Json:
+    """The request with another tool in the place of the one that was called."""
+    tool = body["tools"][0]
+    form = {"type": "function", "function": {**tool["function"], "name": "time"}} if "function" in tool else None
+    return {**body, "tools": [form or {**tool, "name": "time"}]}
+
+
+@each
 def test_a_request_by_the_rules_is_answered(form: type[ModelApi], body: Json) -> None:
-    """So that the tests above find their own rule broken, and no other."""
+    """So that the test above finds its own rule broken; calls of tools that never were may be repeated, too."""
+    for request in (copy.deepcopy(body), renamed(body)):
+        api = form([ModelReply(text="Rome.")])
+
+        assert (sent(api, request), api.violations) == (ModelReply(text="Rome."), [])
+
+
+@each
+def test_a_tool_that_is_gone_is_missed(form: type[ModelApi], body: Json) -> None:
+    """It was offered and called before: a model must not see calls that it cannot make any more."""
     api = form([ModelReply(text="Rome.")])
+    sent(api, body)
+    sent(api, renamed(body))
 
-    assert (sent(api, copy.deepcopy(body)), api.violations) == (ModelReply(text="Rome."), [])
+    assert api.violations == ["tools: weather was called before and is not offered any more"]
 
 
-@pytest.mark.parametrize("form", [AnthropicApi, OpenAIApi, ResponsesApi])
-def test_a_wrong_key_is_refused_and_no_violation(form: type[ModelApi]) -> None:
-    """Whatever the request says."""
+@each
+def test_a_wrong_key_and_another_model_are_refused(form: type[ModelApi], body: Json) -> None:
+    """A wrong key is no violation, whatever the request says; another model is a name that nobody knows."""
     api = form([ModelReply(text="Rome.")])
     answer = api.answer(api.path, {"authorization": "Bearer other"}, {})
-
     assert isinstance(answer, ModelError) and (answer.status, api.violations) == (401, [])
-
-
-@pytest.mark.parametrize(("form", "body"), BOTH)
-def test_another_model_is_not_there(form: type[ModelApi], body: Json) -> None:
-    """Which is no mistake in the request, but a name that nobody knows."""
-    api = form([ModelReply(text="Rome.")])
     answer = sent(api, {**body, "model": "other"})
 
     assert isinstance(answer, ModelError) and answer.status == (400 if form is ResponsesApi else 404)
     assert "other" in answer.message
 
 
-@pytest.mark.parametrize(("form", "body"), BOTH)
-def test_a_request_that_the_window_does_not_hold_is_too_long(form: type[ModelApi], body: Json) -> None:
-    """No violation, and the script waits for a shorter one."""
+@each
+def test_a_window_is_counted_in_tokens_of_four_characters(form: type[ModelApi], body: Json) -> None:
+    """What it does not hold is too long: no violation, and the script waits for a shorter request."""
     api = form([ModelReply(text="Rome."), ModelReply(text="Paris.")], window=40)
     answer = sent(api, body)
     api.window = 4_000
-
     assert isinstance(answer, ModelError) and (answer.status, api.too_long, api.violations) == (400, 1, [])
     assert sent(api, body) == ModelReply(text="Rome.")
-
-
-@pytest.mark.parametrize(("form", "body"), BOTH)
-def test_what_a_request_has_is_what_the_usage_says(form: type[ModelApi], body: Json) -> None:
-    """Where there is a window: a token for four characters."""
-    api = form([ModelReply()], window=4_000)
     api.bodies.append(body)
     short, _ = api.usage(ModelReply())
     turns = "input" if form is ResponsesApi else "messages"
@@ -251,58 +251,25 @@ def echo(heard: ReceivedRequest) -> ModelReply:
 NONE = {AnthropicApi: {"type": "none"}, OpenAIApi: "none", ResponsesApi: "none"}
 
 
-@pytest.mark.parametrize(("form", "body"), BOTH)
-def test_a_scripted_model_hears_the_same_from_both(form: type[ModelApi], body: Json) -> None:
+@each
+def test_a_scripted_model_hears_the_same_from_each(form: type[ModelApi], body: Json) -> None:
     """Instructions, tools, whether it may call, how often it spoke, results with their ids, and the words after."""
-    api = form([echo])
-    answer = sent(api, {**body, "tool_choice": NONE[form]})
+    answer = sent(form([echo]), {**body, "tool_choice": NONE[form]})
     first, second = ("toolu_1", "toolu_2") if form is AnthropicApi else ("call_1", "call_2")
 
     assert answer == ModelReply(text=f"Plan.|('weather',)|False|1|{first}=12,{second}=no|It is noon.")
 
 
-@pytest.mark.parametrize(("form", "body"), BOTH)
-@pytest.mark.parametrize(("is_lax", "violations"), [(False, 1), (True, 0)])
-def test_a_model_that_may_not_call_does_not(form: type[ModelApi], body: Json, is_lax: bool, violations: int) -> None:
-    """A script that does it all the same is a mistake of the test; only a server that does not care lets it."""
-    api = form([ModelReply((ModelCall("weather", {}),))], is_lax=is_lax)
-    sent(api, {**body, "tool_choice": NONE[form]})
+@each
+def test_a_mistake_of_a_script_is_counted(form: type[ModelApi], body: Json) -> None:
+    """One that fails must not look as if a connection had broken; a model that may not call does not, if not lax."""
+    failing = form([lambda heard: ModelReply(text=heard.calls[9].name)])
+    assert isinstance(sent(failing, body), ModelError) and "IndexError" in failing.violations[0]
+    for is_lax in (False, True):
+        api = form([ModelReply((ModelCall("weather", {}),))], is_lax=is_lax)
+        sent(api, {**body, "tool_choice": NONE[form]})
 
-    assert len(api.violations) == violations
-
-
-@pytest.mark.parametrize(("form", "body"), BOTH)
-def test_a_script_that_fails_is_counted(form: type[ModelApi], body: Json) -> None:
-    """It must not look as if a connection had broken."""
-    api = form([lambda heard: ModelReply(text=heard.calls[9].name)])
-    answer = sent(api, body)
-
-    assert isinstance(answer, ModelError) and "IndexError" in api.violations[0]
-
-
-def renamed(body: Json) -> Json:
-    """The request with another tool in the place of the one that was called."""
-    tool = body["tools"][0]
-    form = {"type": "function", "function": {**tool["function"], "name": "time"}} if "function" in tool else None
-    return {**body, "tools": [form or {**tool, "name": "time"}]}
-
-
-@pytest.mark.parametrize(("form", "body"), BOTH)
-def test_a_tool_that_is_gone_is_missed(form: type[ModelApi], body: Json) -> None:
-    """It was offered and called before: a model must not see calls that it cannot make any more."""
-    api = form([ModelReply(text="Rome.")])
-    sent(api, body)
-    sent(api, renamed(body))
-
-    assert api.violations == ["tools: weather was called before and is not offered any more"]
-
-
-@pytest.mark.parametrize(("form", "body"), BOTH)
-def test_what_a_model_made_up_may_be_repeated_to_it(form: type[ModelApi], body: Json) -> None:
-    """A call of a tool that never was stays in the conversation, with what the model was told of it."""
-    api = form([ModelReply(text="Rome.")])
-
-    assert (sent(api, renamed(body)), api.violations) == (ModelReply(text="Rome."), [])
+        assert len(api.violations) == (0 if is_lax else 1)
 
 
 IDS = [
@@ -333,16 +300,10 @@ def thoughtful() -> tuple[AnthropicApi, Json]:
     return api, body
 
 
-def test_a_thought_comes_back_as_it_was() -> None:
-    """With its signature, before the calls that it led to."""
-    api, body = thoughtful()
-
-    assert (sent(api, body), api.violations) == (ModelReply(text="Rome."), [])
-
-
 def test_a_thought_that_does_not_come_back_is_missed() -> None:
-    """The calls alone are not what the model said."""
+    """With its signature, before the calls that it led to, it is as it was; the calls alone are not what was said."""
     api, body = thoughtful()
+    assert (sent(api, body), api.violations) == (ModelReply(text="Rome."), [])
     del body["messages"][1]["content"][0]
     sent(api, body)
 
@@ -378,17 +339,11 @@ REASONING: dict[str, tuple[Change, str]] = {
 }
 
 
-def test_the_items_of_a_reply_come_back_as_they_were() -> None:
-    """Reasoning directly before what it led to."""
-    api, body = reasoned()
-
-    assert (sent(api, body), api.violations) == (ModelReply(text="Rome."), [])
-
-
 @pytest.mark.parametrize(("change", "says"), REASONING.values(), ids=REASONING)
 def test_an_item_that_is_changed_or_left_out_is_missed(change: Change, says: str) -> None:
-    """In the words of the real API, and with its status."""
+    """In the words of the real API, and with its status; what comes back as it was is answered."""
     api, body = reasoned()
+    assert (sent(api, copy.deepcopy(body)), api.violations) == (ModelReply(text="Rome."), [])
     change(body)
     answer = sent(api, body)
 
@@ -399,8 +354,7 @@ def test_an_item_that_is_changed_or_left_out_is_missed(change: Change, says: str
 def test_calls_without_their_reasoning_are_missed() -> None:
     """The real API takes them, but then the model has to reason again."""
     api, body = reasoned()
-    plain = [{name: item[name] for name in CALLED} for item in body["input"][4:6]]
-    body["input"][1:6] = plain
+    body["input"][1:6] = [{name: item[name] for name in CALLED} for item in body["input"][4:6]]
     sent(api, body)
 
     assert "were left out or changed" in api.violations[0]

@@ -2,14 +2,13 @@
 
 import asyncio
 import random
-import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from temporalio.client import Client, WorkflowHandle
+from temporalio.client import Client
 
 from activities.planning.model_planner import ModelPlanner
 from activities.planning.selection import PlannerSelection
@@ -37,22 +36,22 @@ from evals.fakes.script import (
     step,
 )
 from runtime.dev_server import DevServer
+from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.processes import ROOT, Processes
 from tests.providers.bills import MILD, QUICK, RANDOM, TELLING, Bills, billed
 from tests.providers.desk import TOOLS
 from tests.providers.own_names import own_names
-from tests.providers.planning import LIMIT, api_of
-from tests.providers.test_streams import WORDS, error_event
+from tests.providers.planning import LIMIT, MAKER, api_of
+from tests.providers.test_react_crash import DESK, begun
+from tests.providers.wire import server_error
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
-from workflows.agent import AgentWorkflow
 from workflows.limits.budget import Limits
 from workflows.limits.spending import MAX_OUTPUT, MIN_OUTPUT
 
 IDLE, SLOW_IDLE = 0.4, 8.0
 """Seconds of silence that are a stall: where it is one, and where a busy machine must not look like one."""
-DESK = Path(__file__).with_name("desk.py")
 MODELS = {
     "anthropic": ("anthropic", "claude-sonnet-5-5"),
     "plain": ("responses", "gpt-4.1"),
@@ -70,28 +69,17 @@ KEYS = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
 
 
 def test_each_end_of_a_request_has_a_bill_with_a_source_for_each_api() -> None:
-    """Pages of the providers, or their SDKs."""
+    """Pages of the providers, or their SDKs; the table is in the manual, row by row."""
     hosts = ("https://platform.claude.com/docs/", "https://developers.openai.com/api/docs/")
     sdks = ("https://github.com/anthropics/anthropic-sdk-python/", "https://github.com/openai/openai-python/")
 
     assert {*billing()} == {*End} and {row.bill for row in billing().values()} == {*Bill}
-    for row in billing().values():
-        assert row.messages.startswith((hosts[0], sdks[0]))
-        assert row.responses.startswith((hosts[1], sdks[1])) and row.chat_completions.startswith((hosts[1], sdks[1]))
-
-
-def test_the_table_is_in_the_manual() -> None:
-    """Row by row."""
     page = " ".join((ROOT / "docs" / "models.md").read_text().split())
     words = {Bill.NOTHING: "nothing", Bill.REPORTED: "what is reported", Bill.MAXIMUM: "the most"}
-
     for row in billing().values():
         assert f"| {row.says} | {words[row.bill]} |" in page
-
-
-def maker_of(provider: str) -> str:
-    """Whose API it is."""
-    return "anthropic" if provider == "anthropic" else "openai"
+        assert row.messages.startswith((hosts[0], sdks[0]))
+        assert row.responses.startswith((hosts[1], sdks[1])) and row.chat_completions.startswith((hosts[1], sdks[1]))
 
 
 def wires_of(provider: str, model: str) -> Mapping[str, str]:
@@ -102,7 +90,7 @@ def wires_of(provider: str, model: str) -> Mapping[str, str]:
 @asynccontextmanager
 async def at_home(monkeypatch: pytest.MonkeyPatch, provider: str, api: ModelApi) -> AsyncIterator[None]:
     """Serve an API under its provider's own name."""
-    async with running(api), own_names(**{maker_of(provider): api}) as variables:
+    async with running(api), own_names(**{MAKER[provider]: api}) as variables:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         yield
@@ -126,7 +114,7 @@ def model_api(which: str, *script: ScriptedResponse) -> ModelApi:
 async def replied(monkeypatch: pytest.MonkeyPatch, which: str, response: Response) -> tuple[Meter, Reply | Exception]:
     """What was counted for one request at the provider's own name, and what came of it."""
     (provider, model), api = MODELS[which], model_api(which, response)
-    name = f"{maker_of(provider)}:{model}"
+    name = f"{MAKER[provider]}:{model}"
     async with at_home(monkeypatch, provider, api):
         options = AdapterOptions(wires_of(provider, model), idle_timeout=IDLE if stalls(response) else SLOW_IDLE)
         metered = MeteredModel(model_named(name, KEYS, options), PriceList().price_of(name))
@@ -148,23 +136,22 @@ async def asked(monkeypatch: pytest.MonkeyPatch, which: str, response: Response)
 
 def error_of(which: str) -> bytes:
     """The event of an error of the server."""
-    provider = MODELS[which][0]
-    return error_event(provider, WORDS[provider][0])
+    return server_error(MODELS[which][0])
 
 
 POLICY = ModelError(400, "invalid_request_error", "no", "invalid_prompt")
-ENDED: dict[str, tuple[list[str], Response, bool]] = {
-    "invalid_prompt": (["plain", "reasoning", "chat"], POLICY, False),
-    "429": ([*MODELS], ModelError(429, "rate_limit_error"), False),
-    "529": ([*MODELS], ModelError(529, "overloaded_error"), False),
-    "504": ([*MODELS], ModelError(504, "timeout_error"), True),
-    "no byte": ([*MODELS], Delayed(30), True),
-    "no answer": ([*MODELS], DROPPED, True),
-    "half, then a stall": ([*MODELS], Streamed(LONG, events=100, then="stall"), True),
-    "half, then a cut": ([*MODELS], Streamed(LONG, events=100, then="drop"), True),
-    "half, then the end": ([*MODELS], Streamed(LONG, events=100), True),
-    "half, then garbage": ([*MODELS], Streamed(LONG, events=100, then=b"data: 7\n\n"), True),
-    "a page": ([*MODELS], RawBytes(json_answer(200, b"<html>")), False),
+ENDED: dict[str, tuple[Response, bool]] = {
+    "invalid_prompt": (POLICY, False),
+    "429": (ModelError(429, "rate_limit_error"), False),
+    "529": (ModelError(529, "overloaded_error"), False),
+    "504": (ModelError(504, "timeout_error"), True),
+    "no byte": (Delayed(30), True),
+    "no answer": (DROPPED, True),
+    "half, then a stall": (Streamed(LONG, events=100, then="stall"), True),
+    "half, then a cut": (Streamed(LONG, events=100, then="drop"), True),
+    "half, then the end": (Streamed(LONG, events=100), True),
+    "half, then garbage": (Streamed(LONG, events=100, then=b"data: 7\n\n"), True),
+    "a page": (RawBytes(json_answer(200, b"<html>")), False),
 }
 
 
@@ -173,15 +160,13 @@ async def test_what_nobody_tells_is_counted_up_to_the_most_that_the_request_allo
     monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     """4,000 tokens of reply here; what certainly costs nothing is counted as nothing."""
-    used = {
-        name: await asked(monkeypatch, which, response)
-        for name, (models, response, _) in ENDED.items()
-        if which in models
-    }
+    ends = {name: end for name, end in ENDED.items() if which != "anthropic" or name != "invalid_prompt"}
+    used = {name: await asked(monkeypatch, which, response) for name, (response, _) in ends.items()}
 
-    assert {name: len(meter.lost) for name, meter in used.items()} == {name: int(ENDED[name][2]) for name in used}
-    for meter in used.values():
+    assert {name: len(meter.lost) for name, meter in used.items()} == {name: int(end[1]) for name, end in ends.items()}
+    for name, meter in used.items():
         assert meter.wasted == [] or which == "anthropic"
+        assert (meter.known_use is None) is ends[name][1]
         assert all(4_000 < lost.use.tokens < 4_200 and lost.use.usd for lost in meter.lost)
 
 
@@ -226,18 +211,13 @@ async def priced_at_home(
 ) -> AsyncIterator[tuple[ModelPlanner, str]]:
     """A worker whose model is under its provider's name; yields its planner and its queue."""
     provider, model = MODELS[which]
-    name = f"{maker_of(provider)}:{model}"
+    name = f"{MAKER[provider]}:{model}"
     async with at_home(monkeypatch, provider, api):
         options = AdapterOptions(wires_of(provider, model), idle_timeout=idle)
         planner = PlannerSelection(name, KEYS, options=options).planner
         assert isinstance(planner, ModelPlanner)
         async with staged(client, folder, TOOLS, planner, jitter=lambda: 0.01) as stage:
             yield planner, stage.queue
-
-
-async def begun(client: Client, queue: str, task: Task) -> WorkflowHandle[AgentWorkflow, Outcome]:
-    """Start a task."""
-    return await client.start_workflow(AgentWorkflow.run, task, id=f"bill-{uuid.uuid4().hex[:12]}", task_queue=queue)
 
 
 @quickly_chat
@@ -334,33 +314,11 @@ def task_of(number: int) -> Task:
 
 def check(bills: Bills, ended: Mapping[int, Outcome], *, may_be_killed: bool = False) -> None:
     """Nothing is charged below its bill, and what a server tells is charged as it is."""
-    print(figures(bills, ended))  # for `pytest -s`
     for number, outcome_ in ended.items():
-        trace, spent = bills.traces[number], outcome_.spent
-        assert spent.tokens >= trace.tokens, (number, trace, outcome_)
-        assert (spent.usd or 0.0) >= trace.usd - 1e-9, (number, trace, outcome_)
+        trace, spent, usd = bills.traces[number], outcome_.spent, outcome_.spent.usd or 0.0
+        assert spent.tokens >= trace.tokens and usd >= trace.usd - 1e-9, (number, trace, outcome_)
         if not trace.untold and not may_be_killed:
-            assert spent.tokens <= 1.01 * trace.tokens and (spent.usd or 0.0) <= 1.01 * trace.usd + 1e-9, (
-                number,
-                trace,
-            )
-
-
-def figures(bills: Bills, ended: Mapping[int, Outcome]) -> str:
-    """What was billed and what was charged, in a line."""
-    pairs = [(bills.traces[number], outcome_.spent) for number, outcome_ in ended.items()]
-    told = [(trace, spent) for trace, spent in pairs if not trace.untold]
-    off = [abs(spent.tokens / trace.tokens - 1) for trace, spent in told if trace.tokens]
-    below = [spent.tokens / trace.tokens for trace, spent in pairs if spent.tokens < trace.tokens]
-    cheap = [spent.usd or 0.0 for trace, spent in pairs if (spent.usd or 0.0) < trace.usd - 1e-9]
-    tokens = (sum(trace.tokens for trace, _ in pairs), sum(spent.tokens for _, spent in pairs))
-    usd = (sum(trace.usd for trace, _ in pairs), sum(spent.usd or 0.0 for _, spent in pairs))
-    return (
-        f"{bills.provider}: {len(pairs)} traces, {sum(trace.requests for trace, _ in pairs)} requests,"
-        f" {sum(trace.untold for trace, _ in pairs)} untold; tokens billed {tokens[0]}, spent {tokens[1]};"
-        f" USD {usd[0]:.2f}, {usd[1]:.2f}; below the bill: {len(below)} in tokens (least {min(below, default=1):.2f}),"
-        f" {len(cheap)} in USD; all told: {len(told)}, off by at most {max(off, default=0):.2%}"
-    )
+            assert spent.tokens <= 1.01 * trace.tokens and usd <= 1.01 * trace.usd + 1e-9, (number, trace)
 
 
 async def run(client: Client, queue: str, numbers: Sequence[int]) -> dict[int, Outcome]:
@@ -369,43 +327,33 @@ async def run(client: Client, queue: str, numbers: Sequence[int]) -> dict[int, O
     return dict(zip(numbers, await asyncio.gather(*map(outcome, handles)), strict=True))
 
 
-def odds_of(numbers: Sequence[int]) -> dict[int, Mapping[str, int]]:
-    """In each third trace the server tells all."""
-    return {number: RANDOM if number % 3 else TELLING for number in numbers}
+FEW = {"chat, a few": ("chat", range(1_000, 1_004), QUICK)}
+"""Without silence, for which a client has to wait."""
+TRACES = {
+    f"{which}, {at}": (which, range(at, at + 20), RANDOM)
+    for which, at in zip([*MODELS] * 2, range(0, 160, 20), strict=True)
+}
+"""160 of 200: stalls, cuts, errors and repeats."""
 
 
-@pytest.mark.parametrize("which", ["chat"])
-async def test_some_random_traces_cost_what_they_were_billed(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+@pytest.mark.parametrize(("which", "numbers", "odds"), sampled({**FEW, **TRACES}, *FEW))
+@pytest.mark.timeout(900)
+async def test_random_traces_cost_what_they_were_billed(
+    client: Client,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    which: str,
+    numbers: Sequence[int],
+    odds: Mapping[str, int],
 ) -> None:
-    """Without silence, for which a client has to wait."""
-    odds = {number: QUICK if number % 3 else TELLING for number in range(1_000, 1_004)}
-    await run_traces(client, tmp_path, monkeypatch, which, odds)
-
-
-async def run_traces(
-    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch, which: str, odds: Mapping[int, Mapping[str, int]]
-) -> None:
-    """Run some traces, each with its odds, with a worker of this process."""
+    """At the names of the providers, with a worker of this process; in each third trace the server tells all."""
     provider, model = MODELS[which]
-    api, bills = billed(provider, model, odds)
-    async with priced_at_home(client, folder, monkeypatch, which, api) as (_, queue):
-        ended = await run(client, queue, [*odds])
+    api, bills = billed(provider, model, {number: odds if number % 3 else TELLING for number in numbers})
+    async with priced_at_home(client, tmp_path, monkeypatch, which, api) as (_, queue):
+        ended = await run(client, queue, numbers)
 
     assert api.violations == []
     check(bills, ended)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("which", MODELS)
-@pytest.mark.timeout(900)
-async def test_random_traces_cost_what_they_were_billed(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
-) -> None:
-    """160 of 200: stalls, cuts, errors and repeats, at the names of the providers."""
-    first = 40 * list(MODELS).index(which)
-    for start in (first, first + 20):
-        await run_traces(client, tmp_path, monkeypatch, which, odds_of(range(start, start + 20)))
 
 
 SETTINGS = '[models]\nidle_timeout = "8s"\n'
@@ -423,7 +371,7 @@ async def test_random_traces_with_killed_workers_are_never_charged_below_their_b
     numbers, rng = range(first, first + 20), random.Random(first)  # noqa: S311
     api, bills = billed(provider, model, dict.fromkeys(numbers, MILD))
     (tmp_path / "replan.toml").write_text(SETTINGS)
-    queue, maker = f"bills-{which}", maker_of(provider)
+    queue, maker = f"bills-{which}", MAKER[provider]
     async with running(api), own_names(**{maker: api}) as variables:
         processes = Processes(server.address, tmp_path, {**KEYS, **variables})
         options = ["--dev", "--tools", str(DESK), "--planner", f"{maker}:{model}", "--queue", queue]

@@ -1,33 +1,31 @@
-"""Tokens and money of whole tasks, against servers that hold their providers' rules: all counted, no limit passed."""
+"""Tokens, money and calls of whole tasks, against servers that hold their providers' rules: no limit is passed.
+
+A loop that does not end itself is ended, with one last turn without tools, for which enough is kept back.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.offline.planner import OfflinePlanner
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from evals.fakes.model_api import KEY, ModelApi, running
-from evals.fakes.script import (
-    DROPPED,
-    ModelCall,
-    ModelReply,
-    ReceivedRequest,
-    Response,
-    ScriptedResponse,
-    calls,
-    finishes,
-)
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, ScriptedResponse, calls
+from replan import Refused, tool
 from runtime.dev_server import DevServer
-from tests.harness import Stage, outcome, plan, staged, step
+from tests.gate import sampled
+from tests.harness import Proposals, Stage, outcome, plan, staged, step
 from tests.processes import Processes
-from tests.providers.desk import TOOLS
+from tests.providers.acting import acting
+from tests.providers.desk import TOOLS, Page
 from tests.providers.planning import LIMIT, MAKER, api_of, model_of
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -69,19 +67,113 @@ def react(**limits: Any) -> Task:
 def endless(heard: ReceivedRequest) -> Response:
     """A model that asks for one price after the other as long as it may."""
     if not heard.may_call:
-        return ModelReply(text="That is all that I found.")
+        return ModelReply(text=f"So far I looked up {heard.all_text.count('amount')} prices.")
     return calls(ModelCall("get_price", {"sku": f"A-{heard.turn}"}))
+
+
+def content(heard: ReceivedRequest) -> Response:
+    """A model that needs as many calls as there are."""
+    return endless(heard) if heard.turn < 3 else ModelReply(text=f"Three prices, {heard.may_call}.")
+
+
+def greedy(heard: ReceivedRequest) -> Response:
+    """A model that asks for three prices in each turn."""
+    wanted = [ModelCall("get_price", {"sku": f"A-{heard.turn}-{number}"}) for number in range(3)]
+    return calls(*wanted) if heard.may_call else ModelReply(text="That is all.")
+
+
+def silent(heard: ReceivedRequest) -> Response:
+    """A model whose last turn has no words."""
+    return endless(heard) if heard.may_call else ModelReply()
+
+
+def speechless(heard: ReceivedRequest) -> Response:
+    """A model that says nothing after its only price, while it may call."""
+    return LOOK if not heard.turn else ModelReply(text="" if heard.may_call else "One price.")
+
+
+class Door(BaseModel):
+    """A door."""
+
+    number: int
+
+
+@tool.idempotent
+async def open_door(args: Door) -> Door:
+    """Open a door."""
+    raise Refused(f"Door {args.number} is locked.", code="conflict")
+
+
+def knocking(heard: ReceivedRequest) -> Response:
+    """A model that tries door after door, with something that works between them."""
+    if not heard.may_call:
+        return ModelReply(text=f"{len(heard.calls) // 2} doors were locked.")
+    return calls(ModelCall("open_door", {"number": heard.turn}), ModelCall("get_price", {"sku": f"A-{heard.turn}"}))
+
+
+SPARE = [ModelReply(), LOOK, ModelReply(), ModelReply(text="24.50")]
+ENDS: dict[str, tuple[Sequence[ScriptedResponse], dict[str, Any], str, str | None, int, str]] = {
+    "as many as there are": ([endless], {"tool_calls": 3}, "tool_calls", "So far I looked up 3 prices.", 3, "yyyyn"),
+    "content with them": ([content], {"tool_calls": 3}, "", "Three prices, True.", 3, "yyyy"),
+    "more than are left, again and again": ([greedy], {"tool_calls": 4}, "proposals_rejected", None, 3, "yyyy"),
+    "a last turn without words": ([silent], {"tool_calls": 2}, "tool_calls", None, 2, "yyyn"),
+    "an empty turn": ([speechless], {"tool_calls": 1}, "tool_calls", "One price.", 1, "yyn"),
+    "empty turns cost none": (SPARE, {"tool_calls": 2}, "", "24.50", 1, "yyyy"),
+    "replans": ([knocking], {"replans": 2}, "replans", "3 doors were locked.", 6, "yyyn"),
+}
+"""The model, its limit, the end and its result, how many calls were made, and in which turns it might call."""
+
+
+@pytest.mark.parametrize(
+    ("script", "limits", "code", "result", "made", "may"),
+    sampled(ENDS, *(name for name in ENDS if name not in ("content with them", "a last turn without words"))),
+)
+async def test_calls_that_are_used_up_end_the_loop(
+    client: Client,
+    tmp_path: Path,
+    provider: str,
+    script: Sequence[ScriptedResponse],
+    limits: dict[str, Any],
+    code: str,
+    result: str | None,
+    made: int,
+    may: str,
+) -> None:
+    """Whoever asks for more gets one last turn to answer: its text is the result, and the status says why."""
+    async with acting(client, tmp_path, provider, *script, tools=(*TOOLS, open_door)) as one:
+        ended = await one.run(**limits)
+    statuses = {"": TaskStatus.COMPLETED, "proposals_rejected": TaskStatus.ESCALATED}
+
+    assert (ended.status, ended.code or "", ended.result) == (
+        statuses.get(code, TaskStatus.OVER_BUDGET),
+        code,
+        result,
+    )
+    assert (ended.spent.tool_calls, ended.spent.model_calls) == (made, len(may))
+    assert "".join("y" if heard.may_call else "n" for heard in one.api.requests) == may
+    assert one.api.requests[-1].tools == one.api.requests[0].tools and one.api.violations == []
+
+
+async def test_a_server_that_calls_all_the_same_gets_nothing_done(client: Client, tmp_path: Path) -> None:
+    """Some compatible servers ignore `tool_choice`: no call of a last turn is ever made."""
+    always = calls(ModelCall("get_price", {"sku": "A-17"}), text="Let me look.")
+    async with acting(client, tmp_path, "openai", endless, endless, always, is_lax=True) as one:
+        ended = await one.run(tool_calls=2)
+
+    assert (ended.status, ended.spent.tool_calls, one.api.violations) == (TaskStatus.OVER_BUDGET, 2, [])
 
 
 async def test_what_a_task_cost_is_counted_at_the_prices_of_each_class(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
-    """Input, output, cache reads and cache writes, as the provider's own fields say."""
-    async with priced(client, tmp_path, provider, LOOK, ModelReply(text="12.50")) as (api, stage):
-        ended = await stage.run(react(usd=5))
+    """Input, output, cache reads and writes, as the provider's own fields say; an unknown price is not zero."""
+    for price in (PRICE, None):
+        async with priced(client, tmp_path, provider, LOOK, ModelReply(text="12.50"), price=price) as (api, stage):
+            ended = await stage.run(react(usd=5 if price else None))
 
-    assert (ended.status, ended.spent.model_calls, api.violations) == (TaskStatus.COMPLETED, 2, [])
-    assert ended.spent.usd == pytest.approx(2 * USED)
+        assert (ended.status, ended.spent.model_calls, api.violations) == (TaskStatus.COMPLETED, 2, [])
+        assert (ended.spent.usd, ended.spent.unpriced) == ((pytest.approx(2 * USED), 0) if price else (None, 2))
+        assert ended.spent.tokens > 0
 
 
 async def test_money_that_is_used_up_ends_the_loop_with_all_that_was_finished(
@@ -91,11 +183,11 @@ async def test_money_that_is_used_up_ends_the_loop_with_all_that_was_finished(
     async with priced(client, tmp_path, provider, endless, window=100_000) as (api, stage):
         ended = await stage.run(react(usd=0.08, tool_calls=200))
 
-    assert (ended.status, ended.code, ended.result) == (TaskStatus.OVER_BUDGET, "usd", "That is all that I found.")
+    assert (ended.status, ended.code, api.violations) == (TaskStatus.OVER_BUDGET, "usd", [])
+    assert str(ended.result).startswith("So far I looked up ")
     assert float(ended.reason.rpartition("--usd ")[2].rstrip(".")) >= 0.16
     assert 0 < (ended.spent.usd or 0) <= 0.08
     assert len(ended.steps) > 0 and {one.status for one in ended.steps} == {StepStatus.COMPLETED}
-    assert api.violations == []
 
 
 async def test_a_reply_is_never_allowed_more_than_is_left(client: Client, tmp_path: Path, provider: str) -> None:
@@ -109,91 +201,49 @@ async def test_a_reply_is_never_allowed_more_than_is_left(client: Client, tmp_pa
     assert sum(later >= earlier for earlier, later in pairwise(allowed[1:-1])) <= 1
 
 
-@pytest.mark.full
-async def test_a_server_of_one_s_own_is_told_the_limit_of_its_answer(client: Client, tmp_path: Path) -> None:
-    """A model that writes almost as long as it may does not pass the limit of tokens."""
-
-    def verbose(heard: ReceivedRequest) -> Response:  # a reply of all the tokens counts as cut off
-        return ModelReply(text="long" * (int(heard.body.get("max_completion_tokens", 75_000)) - 1))
-
-    async with priced(client, tmp_path, "openai", verbose, window=200_000) as (_, stage):
-        ended = await stage.run(react(tokens=60_000))
-
-    assert (ended.status, ended.spent.tokens <= 60_000) == (TaskStatus.COMPLETED, True)
-
-
-async def test_an_unknown_price_is_unknown_and_not_zero(client: Client, tmp_path: Path, provider: str) -> None:
-    """The tokens are counted; what they cost nobody knows."""
-    async with priced(client, tmp_path, provider, LOOK, ModelReply(text="12.50"), price=None) as (_, stage):
-        ended = await stage.run(react())
-
-    assert (ended.status, ended.spent.usd, ended.spent.unpriced) == (TaskStatus.COMPLETED, None, 2)
-    assert ended.spent.tokens > 0
-
-
 async def test_a_limit_of_money_with_an_unknown_price_is_refused_at_the_start(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
-    """Before any request; the sentence names the model and both remedies."""
-    async with priced(client, tmp_path, provider, LOOK, price=None) as (api, stage):
-        ended = await stage.run(react(usd=1))
+    """Before any request; the sentence names the model and both remedies. Any planner of a list may have to answer."""
+    async with running(api_of(provider)) as api:
+        model = model_of(provider, api)
+        several = FallbackPlanner([ModelPlanner(model, price=PRICE), ModelPlanner(model), OfflinePlanner()])
+        ended = []
+        for planner in (ModelPlanner(model), several):
+            async with staged(client, tmp_path, TOOLS, planner) as stage:
+                ended.append(await stage.run(react(usd=1)))
     name = f"{MAKER[provider]}:some-model@{api.url.removeprefix('http://')}"
 
-    assert (ended.status, ended.code, api.bodies) == (TaskStatus.FAILED, "task_refused", [])
-    assert ended.reason == (
+    assert [(one.status, one.code) for one in ended] == [(TaskStatus.FAILED, "task_refused")] * 2 and api.bodies == []
+    assert ended[0].reason == (
         f"--usd needs the price of {name}, which is not known: give it in the settings file of the worker"
         f' ([models.prices."{name}"]), or leave out --usd.'
     )
 
 
-async def test_one_unknown_price_in_a_list_is_enough_to_refuse(client: Client, tmp_path: Path, provider: str) -> None:
-    """Any planner of the list may have to answer."""
-    async with running(api_of(provider)) as api:
-        model = model_of(provider, api)
-        several = FallbackPlanner([ModelPlanner(model, price=PRICE), ModelPlanner(model), OfflinePlanner()])
-        async with staged(client, tmp_path, TOOLS, several) as stage:
-            ended = await stage.run(react(usd=1))
-
-    assert (ended.code, api.bodies) == ("task_refused", [])
-
-
 async def test_rules_cost_nothing_so_a_limit_of_money_does_not_trouble_them(client: Client, tmp_path: Path) -> None:
-    """No model, no price to know."""
-    async with staged(
-        client, tmp_path, TOOLS, [plan(step("a", "get_price", sku="A-17")), Answer(result="done")]
-    ) as stage:
+    script: Proposals = [plan(step("a", "get_price", sku="A-17")), Answer(result="done")]
+    async with staged(client, tmp_path, TOOLS, script) as stage:
         ended = await stage.run(usd=1, tokens=1)
 
     assert (ended.status, ended.spent.usd, ended.spent.tokens) == (TaskStatus.COMPLETED, None, 0)
-
-
-async def test_a_request_whose_answer_was_lost_counts_as_all_that_was_reserved(
-    client: Client, tmp_path: Path, provider: str
-) -> None:
-    """The connection broke: the provider may have answered, and counts it."""
-    async with priced(client, tmp_path, provider, DROPPED, finishes("done")) as (api, stage):
-        ended = await stage.run(Task(text="x", limits=Limits(tokens=200_000)))
-
-    assert (ended.status, len(api.bodies)) == (TaskStatus.COMPLETED, 2)
-    assert (ended.spent.model_calls, ended.spent.tokens > 16_000) == (2, True)
 
 
 async def test_a_provider_that_could_not_be_reached_costs_nothing(
     client: Client, tmp_path: Path, provider: str
 ) -> None:
     """No connection, no answer that somebody could count; nor does the wait for it, when it is cancelled."""
-    api = api_of(provider)
-    async with running(api):
+    async with running(api_of(provider)) as api:
         pass  # what is closed again refuses connections
     planner = ModelPlanner(model_of(provider, api), price=PRICE)
     async with staged(client, tmp_path, TOOLS, planner, jitter=lambda: 0.01) as stage:
         handle = await stage.start(Task(text="x", limits=Limits(tokens=200_000)))
-        while (await handle.query(AgentWorkflow.progress)).waiting is None:
+        while (waiting := (await handle.query(AgentWorkflow.progress)).waiting) is None:
             await asyncio.sleep(0.05)
         await handle.cancel()
         ended = await outcome(handle)
 
-    assert ended.status is TaskStatus.CANCELLED
+    assert (ended.status, waiting.code) == (TaskStatus.CANCELLED, "unreachable")
     assert (ended.spent.model_calls, ended.spent.tokens) == (0, 0)
 
 
@@ -230,3 +280,77 @@ async def test_one_settings_file_holds_the_budget_and_the_price(server: DevServe
     assert "1 tool call, 2 model calls, 260 tokens for 0.0006 USD" in priced_run.stdout
     assert (refused.returncode, len(api.bodies) - requests) == (2, 0)
     assert "--usd needs the price of openai:some-model@127.0.0.1" in refused.stdout
+
+
+# The last answer is kept back for from the beginning, whatever came before
+
+
+class Leaf(BaseModel):
+    """A page by its number, and how long it is."""
+
+    number: int
+    length: int = 7_900
+
+
+@tool.read
+async def read_long(args: Leaf) -> Page:
+    """Read a long page."""
+    return Page(text=f"page {args.number} " + "lorem ipsum " * (args.length // 12))
+
+
+@tool.read
+async def read_locked(args: Leaf) -> Page:
+    """Read a page that nobody may read."""
+    raise Refused("The page is locked. " * 100, observed={"lock": "closed " * 1_000})
+
+
+def wordy(heard: ReceivedRequest) -> Response:
+    """A model that says much, and reads six long pages in each turn."""
+    if not heard.may_call:
+        return ModelReply(text=f"I read {len(heard.calls)} pages.")
+    pages = [ModelCall("read_long", {"number": 10 * heard.turn + number}) for number in range(6)]
+    return calls(*pages, text="I think about it. " * 300)
+
+
+def unlucky(heard: ReceivedRequest) -> Response:
+    """A model that reads what it may not read, after pages that it may."""
+    if not heard.may_call:
+        return ModelReply(text="All were locked.")
+    kind = "read_locked" if heard.turn % 2 else "read_long"
+    return calls(*(ModelCall(kind, {"number": 10 * heard.turn + number}) for number in range(4)))
+
+
+LIMITS: list[dict[str, Any]] = [{"tokens": number} for number in range(12_000, 90_000, 6_000)]
+LIMITS += [{"usd": number / 100} for number in range(6, 40, 6)]
+CASES = {"a few limits": (wordy, LIMITS[::6]), "wordy": (wordy, LIMITS), "unlucky": (unlucky, LIMITS)}
+
+
+@pytest.mark.parametrize(("model", "budgets"), sampled(CASES, "a few limits"))
+async def test_the_last_answer_always_fits(
+    client: Client, tmp_path: Path, provider: str, model: Any, budgets: list[dict[str, Any]]
+) -> None:
+    """Whatever the limit, long replies and long results before it leave room for it, and no limit is passed."""
+    wrong = list[tuple[Any, ...]]()
+    tools = [read_long, read_locked]
+    async with priced(client, tmp_path, provider, model, window=400_000, tools=tools) as (api, stage):
+        for limits in budgets:
+            ended = await stage.run(react(tool_calls=500, **limits))
+            is_over = ended.status is TaskStatus.OVER_BUDGET and ended.code in limits
+            fits = ended.spent.tokens <= limits.get("tokens", 1e9) and (ended.spent.usd or 0) <= limits.get("usd", 1e9)
+            if not (is_over and fits and (ended.result or not ended.steps)):
+                wrong.append((limits, ended.status, ended.code, ended.result, ended.spent, len(ended.steps)))
+
+    assert (wrong, api.violations) == ([], [])
+
+
+async def test_the_last_request_shows_as_much_of_the_results_as_fits(
+    client: Client, tmp_path: Path, provider: str
+) -> None:
+    """Each is cut to the same length, and the cut is marked; none is left out."""
+    async with acting(client, tmp_path, provider, wordy, tools=[read_long], window=400_000) as one:
+        ended = await one.run(tokens=18_000, tool_calls=500)
+    shown = [result.text for result in one.api.requests[-1].results]
+
+    assert (ended.status, ended.result is None) == (TaskStatus.OVER_BUDGET, False)
+    assert (len(shown), max(map(len, shown)) < 4_500) == (6, True)
+    assert all("(cut: the first" in text for text in shown)

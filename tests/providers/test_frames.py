@@ -5,51 +5,38 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from activities.providers.messages import Reply, StopReason, UnreadableReply
-from activities.providers.metering import Meter, MeteredModel, start_meter
+from activities.providers.messages import StopReason, UnreadableReply
 from evals.fakes.model_api import Json, event_bytes, json_answer, running
-from evals.fakes.script import RawBytes
-from tests.providers.asking import ASKED, request
-from tests.providers.vendors import WHOLE, Recorder, blocks, deltas, message, model_at, whole_reply
+from evals.fakes.script import ModelReply, RawBytes
+from tests.providers.asking import ASKED, answered, asked, reply_of, request
+from tests.providers.planning import api_of, model_of
 from tests.providers.wire import (
     START,
     STOP,
+    WHOLE,
     added,
     argued,
     begun,
+    blocks,
     body,
     chunk,
+    deltas,
     done,
     ended,
     function_call,
+    message,
     piece,
     response,
     stream,
     text,
     total,
     used,
+    whole_reply,
 )
 from workflows.plans.catalogue import Price
 
 ROME, PARIS = '{"place": "Rome"}', '{"place": "Paris"}'
 PRICE = Price(input=3, output=15, cache_read=0.3, cache_write=3.75)
-
-
-async def came(provider: str, raw: RawBytes) -> tuple[Reply | Exception, Meter]:
-    """What came of one request, and what was counted for it."""
-    meter = start_meter()
-    async with running(Recorder([raw])) as api:
-        try:
-            return await MeteredModel(model_at(provider, api), PRICE).reply(request(ASKED)), meter
-        except Exception as error:  # which class is the SDK's business
-            return error, meter
-
-
-async def replied(provider: str, raw: RawBytes) -> Reply:
-    """The reply to one request."""
-    reply, _ = await came(provider, raw)
-    assert isinstance(reply, Reply), repr(reply)
-    return reply
 
 
 def unnamed(event: bytes) -> bytes:
@@ -103,19 +90,18 @@ def framed(provider: str, frame: str, type: str) -> RawBytes:
 async def test_a_stream_is_read_however_it_is_framed(provider: str, frame: str) -> None:
     """By the rules of event streams, and beyond them; each count once."""
     for type in TYPES if frame == "CRLF" else TYPES[:1]:
-        reply = await replied(provider, framed(provider, frame, type))
+        reply = await reply_of(provider, framed(provider, frame, type))
 
         assert (reply.turn.text, reply.stop) == ("Rome.", StopReason.DONE), type
         assert (reply.usage.tokens, reply.usage.is_estimated) == (120, False)
 
 
 async def test_a_server_that_keeps_the_connection_open_has_ended_its_reply() -> None:
-    """After the last event nothing more is waited for."""
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: 999999\r\n\r\n"
     for provider, events in WHOLE.items():
         raw = head + b"".join(event_bytes(event) for event in events if isinstance(event, dict))
 
-        assert (await replied(provider, RawBytes(raw))).turn.text == "Rome."
+        assert (await reply_of(provider, RawBytes(raw))).turn.text == "Rome."
 
 
 def call(**more: object) -> Json:
@@ -125,11 +111,10 @@ def call(**more: object) -> Json:
 
 
 def bare(delta: Json, *names: str) -> Json:
-    """The delta whose call lacks some fields."""
-    (whole,) = delta["tool_calls"]
-    kept = {name: value for name, value in whole.items() if name not in names}
-    function = {name: value for name, value in whole["function"].items() if name not in names}
-    return {"tool_calls": [{**kept, "function": function}]}
+    """The delta whose calls lack some fields."""
+    kept = [{name: value for name, value in whole.items() if name not in names} for whole in delta["tool_calls"]]
+    functions = [{key: value for key, value in one["function"].items() if key not in names} for one in kept]
+    return {"tool_calls": [{**one, "function": function} for one, function in zip(kept, functions, strict=True)]}
 
 
 USAGE = used()
@@ -176,18 +161,11 @@ TEXTS: Mapping[str, RawBytes] = {
 }
 
 
-@pytest.mark.parametrize("name", TEXTS)
-async def test_an_odd_field_of_chat_completions_costs_itself(name: str) -> None:
-    """The text around it is the answer, and the count holds."""
-    reply = await replied("openai", TEXTS[name])
-
-    assert (reply.turn.text, reply.turn.calls, reply.stop) == ("Rome.", (), StopReason.DONE)
-    assert (reply.usage.tokens, reply.usage.is_estimated) == (120, False)
-
-
 WANTED = [("weather", {"place": "Rome"})]
 BOTH = [*WANTED, ("weather", {"place": "Paris"})]
 SECOND = call(id="d", arguments=PARIS)
+SECOND_HALF = call(id="d", index=1, arguments=PARIS[:6])
+SECOND_REST = call(id="x", index=1, name=None, arguments=PARIS[6:])
 HALVES = [call(arguments=ROME[:6]), call(id="d", arguments=PARIS[:6])]
 RESTS = [
     {"index": 0, "id": "c", "function": {"arguments": ROME[6:]}},
@@ -205,6 +183,9 @@ CALLS: Mapping[str, tuple[Sequence[Json], Sequence[tuple[str, Json]]]] = {
     "no arguments": ([bare(call(), "arguments")], [("weather", {})]),
     "arguments null later": ([call(), call(name=None, id=None, arguments=None)], WANTED),
     "arguments as an object": ([call(arguments={"place": "Rome"})], WANTED),
+    "empty words": ([{"content": "", **call()}], WANTED),
+    "an id in each part": ([HALVES[0], call(arguments=ROME[6:], name=None), SECOND_HALF, SECOND_REST], BOTH),
+    "an empty name again": ([HALVES[0], call(arguments=ROME[6:], name="", id=""), SECOND], BOTH),
     "function null first": ([{"tool_calls": [{"index": 0, "id": "c", "function": None}]}, call()], WANTED),
     "one call in place of a list": ([{"tool_calls": call()["tool_calls"][0]}], WANTED),
     "no index": ([bare(call(), "index"), bare(SECOND, "index")], BOTH),
@@ -213,17 +194,8 @@ CALLS: Mapping[str, tuple[Sequence[Json], Sequence[tuple[str, Json]]]] = {
     "one index, in one delta": ([{"tool_calls": [*call()["tool_calls"], *SECOND["tool_calls"]]}], BOTH),
     "one index, in turns": ([*HALVES, *({"tool_calls": [rest]} for rest in RESTS)], BOTH),
     "one index, in turns, in one delta": ([*HALVES, {"tool_calls": RESTS}], BOTH),
-    "one index, in turns, with names": (
-        [*HALVES, call(arguments=ROME[6:]), call(id="d", arguments=PARIS[6:])],
-        BOTH,
-    ),
-    "no index, in turns": (
-        [
-            *(bare(half, "index") for half in HALVES),
-            {"tool_calls": [bare({"tool_calls": [r]}, "index")["tool_calls"][0] for r in RESTS]},
-        ],
-        BOTH,
-    ),
+    "one index, in turns, with names": ([*HALVES, call(arguments=ROME[6:]), call(id="d", arguments=PARIS[6:])], BOTH),
+    "no index, in turns": ([bare(half, "index") for half in (*HALVES, {"tool_calls": RESTS})], BOTH),
     "one index, the second without a name": (
         [call(), call(id="d", name=None, arguments=PARIS)],
         [*WANTED, ("", BOTH[1][1])],
@@ -231,19 +203,24 @@ CALLS: Mapping[str, tuple[Sequence[Json], Sequence[tuple[str, Json]]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
-async def test_odd_calls_of_chat_completions_are_read_and_never_mixed(name: str) -> None:
-    """Each has its own arguments."""
-    parts, wanted = CALLS[name]
-    reply = await replied("openai", deltas(*parts, stop="tool_calls"))
+@pytest.mark.parametrize(("parts", "wanted"), CALLS.values(), ids=CALLS)
+async def test_odd_calls_of_chat_completions_are_read_and_never_mixed(
+    parts: Sequence[Json], wanted: Sequence[tuple[str, Json]]
+) -> None:
+    """Each has its own arguments, in a stream and at once; and their turn can be sent back."""
+    replies = [deltas(*parts, stop="tool_calls"), *([message(parts[0], "tool_calls")] if len(parts) == 1 else [])]
+    for raw in replies:
+        async with running(api_of("openai", raw, ModelReply(text="30"))) as api:
+            model = model_of("openai", api)
+            reply = await model.reply(request(ASKED))
+            await model.reply(request(answered(reply)))
 
-    assert [(call.name, call.args, call.broken) for call in reply.turn.calls] == [(*one, "") for one in wanted]
-    assert reply.stop is StopReason.CALLS
+        assert [(call.name, call.args, call.broken) for call in reply.turn.calls] == [(*one, "") for one in wanted]
+        assert (reply.stop, api.violations) == (StopReason.CALLS, [])
 
 
 async def test_arguments_of_two_types_are_no_arguments() -> None:
-    """What the model meant is not guessed."""
-    reply = await replied("openai", deltas(call(arguments=7), call(name=None, id=None), stop="tool_calls"))
+    reply = await reply_of("openai", deltas(call(arguments=7), call(name=None, id=None), stop="tool_calls"))
 
     assert [call.args for call in reply.turn.calls] == [{}] and reply.turn.calls[0].broken
 
@@ -299,28 +276,13 @@ ODD_MESSAGES: Mapping[str, RawBytes] = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_MESSAGES)
-async def test_an_odd_field_of_messages_costs_itself(name: str) -> None:
-    """The text around it is the answer, and the count holds."""
-    reply = await replied("anthropic", ODD_MESSAGES[name])
-
-    assert (reply.turn.text, reply.turn.calls, reply.stop) == ("Rome.", (), StopReason.DONE)
-    assert (reply.usage.tokens, reply.usage.is_estimated) == (120, False)
-
-
+USED = (*ROME_CALL[1:], *END)
+AN_OBJECT = part(type="input_json_delta", partial_json={"place": "Rome"})
 ODD_USES: Mapping[str, tuple[RawBytes, str, bool]] = {
-    "part null": (
-        stream(START, begun(0), part(type="input_json_delta", partial_json=None), *ROME_CALL[1:], *END),
-        "",
-        False,
-    ),
-    "part as an object": (
-        stream(START, begun(0), part(type="input_json_delta", partial_json={"place": "Rome"}), ended(0), *END),
-        "",
-        False,
-    ),
-    "input null": (stream(START, begun(0, input=None), *ROME_CALL[1:], *END), "", False),
-    "no input": (stream(START, opening(type="tool_use", id="t", name="weather"), *ROME_CALL[1:], *END), "", False),
+    "part null": (stream(START, begun(0), part(type="input_json_delta", partial_json=None), *USED), "", False),
+    "part as an object": (stream(START, begun(0), AN_OBJECT, ended(0), *END), "", False),
+    "input null": (stream(START, begun(0, input=None), *USED), "", False),
+    "no input": (stream(START, opening(type="tool_use", id="t", name="weather"), *USED), "", False),
     "a part after the end": (
         stream(START, begun(0), piece(0, ROME[:6]), ended(0), piece(0, ROME[6:]), *END),
         "no JSON",
@@ -330,11 +292,10 @@ ODD_USES: Mapping[str, tuple[RawBytes, str, bool]] = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_USES)
-async def test_odd_calls_of_messages_are_read_or_cut_off(name: str) -> None:
+@pytest.mark.parametrize(("raw", "broken", "is_cut"), ODD_USES.values(), ids=ODD_USES)
+async def test_odd_calls_of_messages_are_read_or_cut_off(raw: RawBytes, broken: str, is_cut: bool) -> None:
     """A part that belongs nowhere leaves no call that could be made."""
-    raw, broken, is_cut = ODD_USES[name]
-    reply = await replied("anthropic", raw)
+    reply = await reply_of("anthropic", raw)
     (call,) = reply.turn.calls
 
     assert broken in call.broken and call.args == ({} if broken else {"place": "Rome"})
@@ -362,10 +323,17 @@ ODD_RESPONSES: Mapping[str, RawBytes] = {
 }
 
 
-@pytest.mark.parametrize("name", ODD_RESPONSES)
-async def test_an_odd_field_of_responses_costs_itself(name: str) -> None:
+ODD = {
+    f"{provider}: {name}": (provider, raw)
+    for provider, table in {"openai": TEXTS, "anthropic": ODD_MESSAGES, "responses": ODD_RESPONSES}.items()
+    for name, raw in table.items()
+}
+
+
+@pytest.mark.parametrize(("provider", "raw"), ODD.values(), ids=ODD)
+async def test_an_odd_field_costs_itself(provider: str, raw: RawBytes) -> None:
     """The text around it is the answer, and the count holds."""
-    reply = await replied("responses", ODD_RESPONSES[name])
+    reply = await reply_of(provider, raw)
 
     assert (reply.turn.text, reply.turn.calls, reply.stop) == ("Rome.", (), StopReason.DONE)
     assert (reply.usage.tokens, reply.usage.is_estimated) == (120, False)
@@ -373,11 +341,10 @@ async def test_an_odd_field_of_responses_costs_itself(name: str) -> None:
 
 @pytest.mark.parametrize("has_output", [True, False])
 async def test_two_calls_with_one_index_stay_two(has_output: bool) -> None:
-    """In Responses, too: their ids tell them apart."""
     other = function_call(PARIS, id="d")
     parts = [[added(one), argued(one["arguments"]), done(one)] for one in (function_call(ROME), other)]
     output = [function_call(ROME), other] if has_output else []
-    reply = await replied("responses", stream(*parts[0], *parts[1], response(*output)))
+    reply = await reply_of("responses", stream(*parts[0], *parts[1], response(*output)))
 
     assert [(call.name, call.args) for call in reply.turn.calls] == BOTH and reply.stop is StopReason.CALLS
 
@@ -389,60 +356,45 @@ async def test_a_key_twice_is_seen_across_lines(is_streamed: bool) -> None:
     choice = f'{{"index": 0, "{"delta" if is_streamed else "message"}": {delta}, "finish_reason": "tool_calls"}}'
     whole = f'{{"choices": [\n{choice}\n], "usage": {json.dumps(USAGE["usage"], indent=1)}}}'
     lines = "".join(f"data: {line}\n" for line in whole.splitlines())
-    reply = await replied("openai", stream(f"{lines}\n".encode(), {}) if is_streamed else body(whole))
+    reply = await reply_of("openai", stream(f"{lines}\n".encode(), {}) if is_streamed else body(whole))
 
     assert "more than once" in reply.turn.calls[0].broken
 
 
 GARBAGE = b'data: {"type": "x", \n\n'
-COUNTED: Mapping[str, tuple[str, RawBytes]] = {
-    "Chat: after the count": ("openai", stream(*WHOLE["openai"][:3], used(), GARBAGE)),
-    "Chat: in the event that cannot be read": (
-        "openai",
-        stream(*WHOLE["openai"][:2], event_bytes(used()).replace(b"}\n\n", b",\n\n")),
-    ),
-    "Chat: in half a JSON": (
-        "openai",
-        RawBytes(json_answer(200, b'{"usage": {"prompt_tokens": 100, "completion_tokens": 20}, "choices": [{"mess')),
-    ),
-    "Chat: in a JSON without a message": ("openai", whole_reply({"message": None})),
-    "Messages: after the count": ("anthropic", stream(*WHOLE["anthropic"][:-1], GARBAGE)),
-    "Messages: in the event that cannot be read": (
-        "anthropic",
-        stream(*WHOLE["anthropic"][:-2], event_bytes(total("end_turn")).replace(b"}\n\n", b",\n\n")),
-    ),
-    "Responses: in the event that cannot be read": (
-        "responses",
-        stream(WHOLE["responses"][0], event_bytes(LAST).replace(b"}\n\n", b",\n\n")),
-    ),
+
+
+def unread(event: Json) -> bytes:
+    """The event, whose JSON is broken at its end."""
+    return event_bytes(event).replace(b"}\n\n", b",\n\n")
+
+
+HALF = json_answer(200, b'{"usage": {"prompt_tokens": 100, "completion_tokens": 20}, "choices": [{"mess')
+UNREADABLE: Mapping[str, tuple[str, RawBytes, bool]] = {
+    "Chat: after the count": ("openai", stream(*WHOLE["openai"][:3], used(), GARBAGE), True),
+    "Chat: in the event that cannot be read": ("openai", stream(*WHOLE["openai"][:2], unread(used())), True),
+    "Chat: in half a JSON": ("openai", RawBytes(HALF), True),
+    "Chat: in a JSON without a message": ("openai", whole_reply({"message": None}), True),
+    "Messages: after the count": ("anthropic", stream(*WHOLE["anthropic"][:-1], GARBAGE), True),
+    "Messages: in that event": ("anthropic", stream(*WHOLE["anthropic"][:-2], unread(total("end_turn"))), True),
+    "Responses: in that event": ("responses", stream(WHOLE["responses"][0], unread(LAST)), True),
+    "Chat: no count": ("openai", stream(*WHOLE["openai"][:1], GARBAGE), False),
+    "Chat: the first event": ("openai", stream(GARBAGE), False),
+    "Chat: half a JSON": ("openai", RawBytes(json_answer(200, b'{"id": "c", "choices": [{"message": {"conte')), False),
+    "Messages: no count": ("anthropic", stream(*WHOLE["anthropic"][:3], GARBAGE), False),
+    "Responses: no count": ("responses", stream(WHOLE["responses"][0], GARBAGE), False),
 }
 
 
-@pytest.mark.parametrize("name", COUNTED)
-async def test_what_was_counted_of_an_unreadable_reply_is_paid(name: str) -> None:
-    """As the server counted it, with its price."""
-    provider, raw = COUNTED[name]
-    error, meter = await came(provider, raw)
+@pytest.mark.parametrize(("provider", "raw", "is_counted"), UNREADABLE.values(), ids=UNREADABLE)
+async def test_an_unreadable_reply_is_never_free(provider: str, raw: RawBytes, is_counted: bool) -> None:
+    """What the server counted is paid, else the most that it can be; after the second nobody asks this model again."""
+    _, meter, error = await asked(provider, raw, price=PRICE)
 
     assert isinstance(error, UnreadableReply), error
-    assert ([use.tokens for use in meter.wasted], meter.lost) == ([120], [])
-    assert meter.wasted[0].usd == pytest.approx(0.0006)
-
-
-UNCOUNTED: Mapping[str, tuple[str, RawBytes]] = {
-    "Chat": ("openai", stream(*WHOLE["openai"][:1], GARBAGE)),
-    "Chat: the first event": ("openai", stream(GARBAGE)),
-    "Chat: half a JSON": ("openai", RawBytes(json_answer(200, b'{"id": "c", "choices": [{"message": {"conte'))),
-    "Messages": ("anthropic", stream(*WHOLE["anthropic"][:3], GARBAGE)),
-    "Responses": ("responses", stream(WHOLE["responses"][0], GARBAGE)),
-}
-
-
-@pytest.mark.parametrize("name", UNCOUNTED)
-async def test_an_unreadable_reply_without_a_count_is_never_free(name: str) -> None:
-    """The most that it can be, and after the second one nobody asks this model again."""
-    provider, raw = UNCOUNTED[name]
-    error, meter = await came(provider, raw)
-
-    assert isinstance(error, UnreadableReply), error
-    assert [lost.use.tokens > 16_000 and lost.use.usd for lost in meter.lost] and len(meter.unreadable) == 1
+    if is_counted:
+        assert ([use.tokens for use in meter.wasted], meter.lost) == ([120], [])
+        assert meter.wasted[0].usd == pytest.approx(0.0006)
+    else:
+        assert [bool(lost.use.tokens > 16_000 and lost.use.usd) for lost in meter.lost] == [True]
+        assert len(meter.unreadable) == 1

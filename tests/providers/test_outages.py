@@ -5,25 +5,31 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from activities.boundary.attempt import FaultRaised
+from activities.offline.planner import OfflinePlanner
 from activities.planning.fallback import FallbackPlanner
+from activities.providers.fallback import FallbackModel
+from activities.providers.messages import Request, UserTurn
 from client.explain import explanation
 from client.follow import View, fetch_state
 from client.history import fetch
 from client.undo import undo
 from client.workers import ask
 from console.render.live import running_frame
-from evals.fakes.script import DROPPED, ModelError, Response, finishes
-from replan import Busy
+from evals.fakes.model_api import running
+from evals.fakes.script import DROPPED, ModelError, ModelReply, Response, finishes
+from tests.activities.situations import KINDS, asked
 from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.desk import TOOLS
-from tests.providers.planning import PROVIDERS, planning
+from tests.providers.planning import api_of, model_of, other, planning
 from tests.workflows.history import Timer, timers, until
-from tests.workflows.test_agent_proposals import AttemptFailure
 from tests.workflows.test_agent_visible import details_of
 from workflows.account.task import Task, TaskStatus
+from workflows.faults.fault import Code
 from workflows.inquiries import PlanInquiry
 from workflows.limits.budget import Limits
+from workflows.plans.proposal import NewSteps
 
 DAY = 86_400
 
@@ -33,21 +39,38 @@ def busy(seconds: int) -> ModelError:
     return ModelError(429, "rate_limit_error", headers={"retry-after": str(seconds)})
 
 
-async def test_a_provider_that_asks_for_a_day_is_replaced_at_once(
-    client: Client, tmp_path: Path, provider: str
+OUT: dict[str, tuple[ModelError | None, int]] = {
+    "for a day": (busy(DAY), 1),
+    "overloaded": (ModelError(529, "overloaded_error"), 8),
+    "refuses connections": (None, 0),
+}
+"""What the first provider answers, and how often it is asked; None stands for one that is not there."""
+
+
+@pytest.mark.parametrize(("answer", "requests"), sampled(OUT, "for a day", "overloaded"))
+async def test_a_provider_that_is_out_is_replaced(
+    client: Client, tmp_path: Path, provider: str, answer: ModelError | None, requests: int
 ) -> None:
-    """A wait longer than a retry makes is no reason to wait if the list names another one; the task says who it was."""
+    """At once if it asks for a longer wait than a retry makes, else by the eighth attempt, before the task waits.
+
+    The task says who it was.
+    """
+    async with planning(provider, finishes()) as (_, gone):
+        pass
     async with (
-        planning(provider, busy(DAY)) as (first, late),
-        planning(other(provider), finishes("on time")) as (_, ready),
-        staged(client, tmp_path, TOOLS, FallbackPlanner([late, ready])) as stage,
+        planning(provider, answer or finishes()) as (first, answers),
+        planning(other(provider), finishes("there")) as (second, ready),
+        staged(
+            client, tmp_path, TOOLS, FallbackPlanner([answers if answer else gone, ready]), jitter=lambda: 0.01
+        ) as stage,
     ):
         handle = await stage.start()
         ended = await outcome(handle)
 
-    assert (ended.status, ended.result, ended.planner) == (TaskStatus.COMPLETED, "on time", ready.name)
-    assert [(one.planner, one.code) for one in ended.failovers] == [(late.name, "rate_limited")]
-    assert (len(first.bodies), await timers(handle)) == (1, [])
+    assert (ended.status, ended.result, ended.planner) == (TaskStatus.COMPLETED, "there", ready.name)
+    assert [one.planner for one in ended.failovers] == [(answers if answer else gone).name]
+    assert ended.failovers[0].code == {1: "rate_limited", 8: "overloaded", 0: "unreachable"}[requests]
+    assert (len(first.bodies), len(second.bodies), await timers(handle)) == (requests, 1, [])
 
 
 async def test_a_short_wait_is_not_a_reason_to_ask_another(client: Client, tmp_path: Path, provider: str) -> None:
@@ -62,12 +85,11 @@ async def test_a_short_wait_is_not_a_reason_to_ask_another(client: Client, tmp_p
     assert (ended.result, second.bodies) == ("the first", [])
 
 
-KEY = {"anthropic": ModelError(401, "authentication_error"), "openai": ModelError(401, "x", code="invalid_api_key")}
 NOBODY: dict[str, tuple[int, Response | None, int]] = {
     "one alone": (7200, None, 7200),
     "the second sooner": (7200, busy(3600), 3600),
     "the second later": (3600, busy(7200), 3600),
-    "the second has no key": (7200, KEY["openai"], 7200),
+    "the second has no key": (7200, ModelError(401, "x", code="invalid_api_key"), 7200),
     "longer than a day": (10 * DAY, None, DAY),
 }
 
@@ -94,23 +116,19 @@ async def test_with_nobody_else_the_shortest_wait_is_waited_for(
     assert state is not None and state.snapshot is not None
     frame = running_frame(state.snapshot, None, (), 100, 20)
     assert [line for line in frame if f"◷ waits for the planner until {waiting.until:%Y-%m-%d %H:%M}Z" in line]
-    assert (ended.spent.model_calls, ended.spent.tokens) == (0, 0)
-    assert (ended.status, ended.waiting, len(first.bodies), len(second.bodies)) == (
-        TaskStatus.CANCELLED,
-        None,
-        1,
-        1 if answer else 0,
-    )
+    assert (ended.spent.model_calls, ended.spent.tokens, ended.spent.unpriced) == (0, 0, 0)
+    assert (ended.status, ended.waiting) == (TaskStatus.CANCELLED, None)
+    assert (len(first.bodies), len(second.bodies)) == (1, 1 if answer else 0)
 
 
 async def test_the_deadline_ends_a_wait_and_says_what_was_waited_for(client: Client, tmp_path: Path) -> None:
-    """More time alone would not help: the reason names the provider."""
-    planner = AttemptFailure(Busy("The provider wants fewer requests.", retry_after=DAY))
-    async with staged(client, tmp_path, TOOLS, planner) as stage:
-        ended = await stage.run(deadline=4)
+    """More time alone would not help: the reason names the provider. No further request is sent, and none is paid."""
+    async with planning("openai", busy(7200)) as (api, late), staged(client, tmp_path, TOOLS, late) as stage:
+        ended = await stage.run(deadline=3)
 
-    assert (ended.status, ended.code) == (TaskStatus.OVER_BUDGET, "deadline")
-    assert ended.reason.endswith(" It waited for the planner: The provider wants fewer requests.")
+    assert (ended.status, ended.code, len(api.bodies)) == (TaskStatus.OVER_BUDGET, "deadline", 1)
+    assert " It waited for the planner: The model server at 127.0.0.1 " in ended.reason
+    assert (ended.spent.model_calls, ended.spent.tokens, ended.spent.unpriced) == (0, 0, 0)
 
 
 async def test_a_person_who_asks_for_a_draft_hears_of_a_long_wait_at_once(client: Client, tmp_path: Path) -> None:
@@ -121,30 +139,6 @@ async def test_a_person_who_asks_for_a_draft_hears_of_a_long_wait_at_once(client
     assert found.draft is not None and found.draft.ending is not None
     assert (found.draft.ending.status, found.draft.ending.code) == (TaskStatus.ESCALATED, "rate_limited")
     assert len(api.bodies) == 1
-
-
-OUT = {"overloaded": (ModelError(529, "overloaded_error"),), "refused": (None,)}
-
-
-@pytest.mark.parametrize("answer", sampled(OUT, "overloaded"))
-async def test_an_outage_that_outlasts_the_attempts_is_left_to_the_next_provider(
-    client: Client, tmp_path: Path, provider: str, answer: ModelError | None
-) -> None:
-    """The eighth attempt asks the next of the list before the task waits."""
-    async with planning(provider, answer or finishes()) as (first, out):
-        pass
-    async with (
-        planning(provider, answer or finishes()) as (first, answers),
-        planning(other(provider), finishes("there")) as (second, ready),
-        staged(
-            client, tmp_path, TOOLS, FallbackPlanner([answers if answer else out, ready]), jitter=lambda: 0.01
-        ) as stage,
-    ):
-        handle = await stage.start()
-        ended = await outcome(handle)
-
-    assert (ended.status, ended.result, ended.planner) == (TaskStatus.COMPLETED, "there", ready.name)
-    assert (len(first.bodies), len(second.bodies), await timers(handle)) == (8 if answer else 0, 1, [])
 
 
 @pytest.mark.parametrize(
@@ -171,27 +165,6 @@ async def test_a_lost_reply_that_the_budget_cannot_cover_twice_is_explained_as_t
     assert (ended.status, item.decision, [one.text for one in item.then]) == (status, decision, follows)
 
 
-def other(provider: str) -> str:
-    """The other provider."""
-    return next(name for name in PROVIDERS if name != provider)
-
-
-@pytest.mark.parametrize("is_cancelled", sampled({"cancelled": (True,), "its deadline passes": (False,)}, "cancelled"))
-async def test_a_task_that_ends_while_it_waits_pays_for_no_further_request(
-    client: Client, tmp_path: Path, *, is_cancelled: bool
-) -> None:
-    """The refused request costs nothing, and the next one was never sent."""
-    async with planning("openai", busy(7200)) as (api, late), staged(client, tmp_path, TOOLS, late) as stage:
-        handle = await stage.start(deadline=None if is_cancelled else 3)
-        if is_cancelled:
-            await until(handle, lambda progress: progress.waiting is not None)
-            await handle.cancel()
-        ended = await outcome(handle)
-
-    assert (ended.code, len(api.bodies)) == ("cancelled" if is_cancelled else "deadline", 1)
-    assert (ended.spent.model_calls, ended.spent.tokens, ended.spent.unpriced) == (0, 0, 0)
-
-
 async def test_the_rollback_of_a_task_that_was_terminated_while_it_waited_waits_for_nobody(
     client: Client, tmp_path: Path
 ) -> None:
@@ -203,3 +176,69 @@ async def test_the_rollback_of_a_task_that_was_terminated_while_it_waited_waits_
         rollback = await undo(client, handle, View())
 
     assert rollback.outcome.waiting is None
+
+
+# A planner or a model of steps alone: the next one is asked, and a failure names everybody who was asked
+
+
+NO_KEY = ModelError(401, "invalid_request_error", code="invalid_api_key")
+UNUSABLE = [
+    ("anthropic", ModelError(401, "authentication_error")),
+    ("anthropic", ModelError(404, "not_found_error")),
+    ("openai", NO_KEY),
+    ("openai", ModelError(429, "insufficient_quota", code="insufficient_quota")),
+    ("responses", NO_KEY),
+]
+QUESTION = Request("Answer.", (), (UserTurn("What is it?"),))
+
+
+@pytest.mark.parametrize(("whose", "move"), UNUSABLE)
+async def test_the_next_model_answers(whose: str, move: ModelError) -> None:
+    """One request to the one that cannot be used; each time, so that a key which was mended is used at once."""
+    async with running(api_of(whose, move)) as first, running(api_of(other(whose), ModelReply(text="Noon."))) as second:
+        model = FallbackModel([model_of(whose, first), model_of(other(whose), second)])
+        replies = [(await model.reply(QUESTION)).turn.text for _ in range(2)]
+    async with planning(whose, move) as (third, broken), planning(other(whose), finishes()) as (fourth, whole):
+        proposed = await FallbackPlanner([broken, whole]).propose(asked("book a slot"), KINDS)
+
+    assert (replies, proposed.planner) == (["Noon.", "Noon."], whole.name)
+    assert [len(api.bodies) for api in (first, second, third, fourth)] == [2, 2, 1, 1]
+
+
+async def test_the_last_planner_may_be_the_one_without_a_model() -> None:
+    async with planning("openai", NO_KEY) as (_, broken):
+        proposed = await FallbackPlanner([broken, OfflinePlanner()]).propose(asked("calculate 1 + 1"), KINDS)
+
+    assert proposed.planner == "offline" and isinstance(proposed.proposal, NewSteps)
+
+
+async def test_what_time_cures_is_waited_for(provider: str) -> None:
+    """That is Temporal's work; nobody else is asked."""
+    move = ModelError(503, "server_error")
+    async with planning(provider, move) as (first, busy), planning("anthropic", finishes()) as (second, whole):
+        with pytest.raises(Exception, match="503"):
+            await FallbackModel([model_of(provider, first), model_of("anthropic", second)]).reply(QUESTION)
+        with pytest.raises(Exception, match="503"):
+            await FallbackPlanner([busy, whole]).propose(asked("book a slot"), KINDS)
+
+    assert (len(first.bodies), len(second.bodies)) == (2, 0)
+
+
+LATER: dict[str, tuple[ModelError, Code, float | None]] = {
+    "busy": (ModelError(429, "rate_limit_error", headers={"retry-after": "7"}), Code.RATE_LIMITED, 7.0),
+    "not allowed": (ModelError(403, "permission_error"), Code.FORBIDDEN, None),
+}
+
+
+@pytest.mark.parametrize(("move", "code", "wait"), LATER.values(), ids=LATER)
+async def test_a_failure_names_who_could_not_be_used_before(move: ModelError, code: Code, wait: float | None) -> None:
+    """Else a person would mend the second key and never hear of the first; alone, a planner fails as it does."""
+    async with planning("openai", NO_KEY) as (_, broken), planning("anthropic", move) as (_, late):
+        with pytest.raises(FaultRaised) as raised:
+            await FallbackPlanner([broken, late]).propose(asked("book a slot"), KINDS)
+        with pytest.raises(Exception) as alone:  # which class is the SDK's business
+            await FallbackPlanner([late]).propose(asked("book a slot"), KINDS)
+    fault = raised.value.fault
+
+    assert (fault.code, fault.retry_after) == (code, wait) and not isinstance(alone.value, FaultRaised)
+    assert f"Also {broken.name} could not be used (unauthorized)" in fault.reason

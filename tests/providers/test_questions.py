@@ -1,4 +1,4 @@
-"""Questions of a model to the user: the reply is the result of the very call that asked, in the same conversation."""
+"""Questions of a model to the user, and calls that a person rejects or edits: what the model is told, and where."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,16 +26,16 @@ from evals.fakes.script import (
     proposes,
     step,
 )
+from replan import tool
 from runtime.dev_server import DevServer
 from tests.activities.situations import NOW, record, step as planned
 from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
-from tests.providers.desk import TOOLS
+from tests.providers.desk import TOOLS, Slot
 from tests.providers.planning import api_of, model_of
 from tests.providers.test_react_crash import begun, dead, working
 from tests.workflows.history import Handle, until
-from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.people.requests import HumanRequest, Word
 from workflows.planning.situation import Situation
@@ -44,27 +44,27 @@ from workflows.plans.proposal import MAX_OPTION, MAX_OPTIONS, NewSteps, Proposed
 TIMES = ("14:30", "15:00")
 
 
+def chosen(heard: ReceivedRequest) -> str:
+    """The time that the user chose."""
+    return next(at for at in TIMES if at in heard.results[-1].text)
+
+
 def by_turns(heard: ReceivedRequest) -> Response:
     """A model that looks, asks which time, and books what the user says."""
-    if not heard.turn:
-        return calls(ModelCall("list_free", {"at": "14:00"}))
     if heard.turn == 1:
         return asks("Which time?", *TIMES, free_text=False)
-    if heard.turn == 2:
-        return calls(ModelCall("book", {"at": next(at for at in TIMES if at in heard.results[-1].text)}))
-    return ModelReply(text="It is booked.")
+    if heard.turn == 3:
+        return ModelReply(text="It is booked.")
+    return calls(ModelCall("book", {"at": chosen(heard)}) if heard.turn else ModelCall("list_free", {"at": "14:00"}))
 
 
 def by_plans(heard: ReceivedRequest) -> Response:
     """The same with whole plans."""
-    if not heard.turn:
-        return proposes(step("free", "list_free", at="14:00"))
     if heard.turn == 1:
         return asks("Which time?", *TIMES, free_text=False)
-    if heard.turn == 2:
-        at = next(at for at in TIMES if at in heard.results[-1].text)
-        return proposes(step("slot", "book", at=at))
-    return finishes("It is booked.")
+    if heard.turn == 3:
+        return finishes("It is booked.")
+    return proposes(step("slot", "book", at=chosen(heard)) if heard.turn else step("free", "list_free", at="14:00"))
 
 
 def waiting(strategy: str, **more: Any) -> Task:
@@ -124,10 +124,7 @@ async def test_what_the_user_says_in_other_words_is_no_data(client: Client, tmp_
     assert said == "The user answers: no: for Bob"
 
 
-@pytest.mark.parametrize(
-    ("provider", "strategy"),
-    [("anthropic", "plan"), ("openai", "react"), pytest.param("responses", "plan", marks=pytest.mark.full)],
-)
+@pytest.mark.parametrize(("provider", "strategy"), [("anthropic", "plan"), ("openai", "react"), ("responses", "plan")])
 @pytest.mark.timeout(180)
 @pytest.mark.full
 async def test_a_reply_survives_the_worker_that_asked(
@@ -159,10 +156,8 @@ async def test_another_provider_is_told_the_reply_as_the_result(client: Client, 
     broken = ModelError(401, "authentication_error", code="invalid_api_key")
     first, second = api_of("openai", asks("Which time?", *TIMES), broken), api_of("anthropic", ModelReply(text="done"))
     async with running(first), running(second):
-        planner = FallbackPlanner(
-            [ModelPlanner(model_of("openai", first)), ModelPlanner(model_of("anthropic", second))]
-        )
-        async with staged(client, tmp_path, TOOLS, planner) as stage:
+        planners = [ModelPlanner(model_of("openai", first)), ModelPlanner(model_of("anthropic", second))]
+        async with staged(client, tmp_path, TOOLS, FallbackPlanner(planners)) as stage:
             handle = await stage.start(waiting("react"))
             await opened(handle)
             await handle.execute_update("reply", {"text": "14:30"})
@@ -173,16 +168,13 @@ async def test_another_provider_is_told_the_reply_as_the_result(client: Client, 
 
 
 BAD = {
-    "too many options": (
-        {"question": "Which?", "options": [str(number) for number in range(MAX_OPTIONS + 1)], "free_text": False},
-        "the arguments of ask do not fit: 'options'",
-    ),
+    "too many options": ({"question": "Which?", "options": [*map(str, range(MAX_OPTIONS + 1))]}, "'options'"),
     "an option too long": ({"question": "Which?", "options": ["x" * (MAX_OPTION + 1)]}, "'options.0'"),
     "an empty option": ({"question": "Which?", "options": ["  "]}, "'options.0'"),
     "no list": ({"question": "Which?", "options": "14:30"}, "'options'"),
     "a long question": ({"question": "x" * 5_000, "options": [], "free_text": True}, "more than 4000"),
     "no question": ({"options": ["a"], "free_text": True}, "ask needs 'question', which is missing or empty"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("args", "reason"), sampled(BAD, "too many options", "no question"))
@@ -230,21 +222,19 @@ WHICH = Proposed(proposal=Question(text="Which <b>?", options=("a", "b")))
 SAID = Word(question="Which <b>?", text="b", is_option=True)
 
 
-def test_a_planner_without_a_conversation_is_told_all_replies() -> None:
-    """It takes over from a model that asked in the turn before the last."""
+def test_a_reply_is_told_once_to_whoever_takes_over() -> None:
+    """A planner without a conversation is told all replies, a model that is told the whole task the question, too.
+
+    No turn of that conversation has the question, and it may quote the world.
+    """
     asked = RecordedTurn("run", 0, 1, situation(1, text="do it"), WHICH)
     plan = RecordedTurn("run", 0, 2, situation(2, words=(SAID,)), Proposed(proposal=NewSteps(steps=(planned("a"),))))
-    whole = whole_situation([asked, plan], "run", situation(3, records=(record(planned("a"), "completed"),)))
-
-    assert whole.words == (SAID,)
-
-
-def test_a_reply_is_told_once_to_a_model_that_is_told_the_whole_task() -> None:
-    """With the question, which no turn of that conversation has; it may quote the world."""
     done = record(planned("a"), "completed", result={})
+    whole = whole_situation([asked, plan], "run", situation(3, records=(done,)))
     told = turns(*split_situation(situation(2, text="do it", records=(done,), words=(SAID,), may_ask=True)))
     texts = [turn.text for turn in told if isinstance(turn, UserTurn)]
 
+    assert whole.words == (SAID,)
     assert ["The user chooses" in text for text in texts] == [False, True]
     assert 'You asked:\n<data from="question">\n"Which \\u003cb>?"\n</data>\nThe user chooses' in texts[-1]
 
@@ -262,17 +252,51 @@ def test_a_hint_beside_a_reply_is_told_apart() -> None:
     assert "The user says: Hurry." in last.text
 
 
-async def ended_at_once(client: Client, folder: Path, **more: Any) -> Outcome:
-    """What comes of a question where nobody is asked."""
-    async with acting(client, folder, "anthropic", asks("Which time?", *TIMES, free_text=False)) as one:
-        return await one.run(more=more)
-
-
 @pytest.mark.parametrize("how", ["end", pytest.param("undo", marks=pytest.mark.full)])
 async def test_where_nobody_is_asked_the_question_ends_the_task(client: Client, tmp_path: Path, how: str) -> None:
     """With its options, for a program that starts the task again with the answer."""
-    ended = await ended_at_once(client, tmp_path, on_escalation=how)
+    async with acting(client, tmp_path, "anthropic", asks("Which time?", *TIMES, free_text=False)) as one:
+        ended = await one.run(more={"on_escalation": how})
 
     assert (ended.status, ended.code, ended.requests) == (TaskStatus.ESCALATED, "question", ())
     assert (ended.question, ended.question_options) == ("Which time?", TIMES)
     assert ended.reason == "The planner asks: Which time? Options: 14:30, 15:00."
+
+
+# Calls that a person rejects or edits
+
+
+@tool.idempotent(approve="always")
+async def reserve(args: Slot) -> Slot:
+    """Reserve a slot."""
+    return args
+
+
+WANTED: dict[str, list[Response]] = {
+    "react": [*(calls(ModelCall("reserve", {"at": at})) for at in TIMES), ModelReply(text="Reserved.")],
+    "plan": [*(proposes(step(f"at-{at[:2]}", "reserve", at=at)) for at in TIMES), finishes("Reserved.")],
+}
+"""A model that wants one slot, and then another."""
+
+
+@pytest.mark.parametrize("strategy", WANTED)
+async def test_a_model_is_told_what_a_person_decided(
+    client: Client, tmp_path: Path, provider: str, strategy: str
+) -> None:
+    """The reason of a rejection in the words of the person, and the arguments that were really used."""
+    async with acting(client, tmp_path, provider, *WANTED[strategy], tools=[reserve]) as one:
+        handle = await one.stage.start(waiting(strategy))
+        await opened(handle)
+        await handle.execute_update("reject", {"request": "r1", "reason": "Rather later."})
+        second = await opened(handle, 2)
+        assert second.call is not None
+        edit = {"request": "r2", "call": second.call.code, "args": {"at": "16:00"}}
+        await handle.execute_update("edit", edit)
+        ended = await outcome(handle)
+    rejected, edited = ("\n".join(result.text for result in heard.results) for heard in one.api.requests[1:3])
+
+    assert (ended.status, [one.status for one in ended.steps]) == (TaskStatus.COMPLETED, ["failed", "completed"])
+    assert "A person rejected the call of reserve: Rather later." in rejected
+    assert "Rather later." in one.api.requests[1].last_text
+    assert "A person changed arguments of " in edited and '"16:00"' in edited
+    assert one.api.violations == []

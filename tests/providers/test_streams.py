@@ -1,7 +1,6 @@
-"""Replies that come as streams, and what breaks in them: a typed fault, one request, and what it used is counted."""
+"""Replies that come as streams, and what breaks in them: half a reply is none, and no call is made that has no end."""
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -9,64 +8,48 @@ import pytest
 from activities.borders import classify
 from activities.providers.adapter import Endpoint
 from activities.providers.messages import NoReply, Reply, StopReason
-from activities.providers.metering import Meter, MeteredModel, start_meter
 from activities.providers.openai import OpenAIModel
-from evals.fakes.model_api import KEY, MODEL, Json, ModelApi, event_bytes, json_answer, running
+from evals.fakes.model_api import KEY, MODEL, running
 from evals.fakes.responses_api import ResponsesApi
 from evals.fakes.script import Delayed, ModelCall, ModelReply, RawBytes, Response, Streamed
-from tests.providers.asking import ASKED, request
-from tests.providers.planning import PROVIDERS, api_of, model_of
+from tests.providers.asking import ASKED, IDLE, asked, number_of_events, reply_of, request
+from tests.providers.wire import (
+    START,
+    STOP,
+    added,
+    argued,
+    begun,
+    call_delta,
+    chunk,
+    deltas,
+    done,
+    ended,
+    events_of,
+    function_call,
+    piece,
+    response,
+    stream,
+    text,
+    total,
+    used,
+)
 from workflows.faults.fault import Code
-from workflows.limits.spending import MAX_OUTPUT
 
-IDLE = 0.6
 LOOKS = ModelReply(
     (ModelCall("weather", {"place": "Paris"}), ModelCall("weather", {"place": "Rome"})),
     text="I look at the weather of both.",
     thinking="Rome is in the south.",
 )
-WORDS = {
-    "anthropic": ("overloaded_error", Code.OVERLOADED),
-    "openai": ("server_error", Code.SERVER_ERROR),
-    "responses": ("server_error", Code.SERVER_ERROR),
-}
-
-
-def error_event(provider: str, word: str) -> bytes:
-    """The event of an error, in a stream that began with 200."""
-    events: dict[str, Json] = {
-        "anthropic": {"type": "error", "error": {"type": word, "message": "no"}},
-        "openai": {"error": {"type": word, "code": word, "message": "no", "param": None}},
-        "responses": {"type": "error", "code": word, "message": "no", "param": None, "sequence_number": 99},
-    }
-    return event_bytes(events[provider])
-
-
-async def asked(provider: str, *script: Response) -> tuple[ModelApi, Meter, Reply | Exception]:
-    """One request: the reply or the exception, and what was counted."""
-    meter = start_meter()
-    async with running(api_of(provider, *script)) as api:
-        model = MeteredModel(model_of(provider, api, idle_timeout=IDLE), None)
-        try:
-            return api, meter, await model.reply(request(ASKED))
-        except Exception as error:  # which class is the SDK's business
-            return api, meter, error
-
-
-def number_of_events(provider: str, reply: ModelReply) -> int:
-    """How many events the stream of a reply has."""
-    api = api_of(provider, reply)
-    api.bodies.append({"stream_options": {"include_usage": True}})
-    return len(list(api.events(api.reply_body(reply))))
 
 
 async def test_a_stream_is_one_reply(provider: str) -> None:
-    """Text, calls and usage, however small the parts are in which they come."""
+    """Text, calls in their order and usage, however small the parts are in which they come."""
     api, meter, reply = await asked(provider, LOOKS)
 
     assert isinstance(reply, Reply), reply
     assert (reply.turn.text, reply.stop) == (LOOKS.text, StopReason.CALLS)
     assert [call.args for call in reply.turn.calls] == [{"place": "Paris"}, {"place": "Rome"}]
+    assert len({call.id for call in reply.turn.calls}) == 2
     assert (reply.usage.tokens, reply.usage.is_estimated, meter.lost, api.violations) == (130, False, [], [])
     assert api.bodies[0]["stream"] is True
 
@@ -84,7 +67,7 @@ async def test_a_stream_that_ends_anywhere_is_no_reply(provider: str, then: Any)
         faults.append(classify(error).code)
         assert len(api.bodies) == 1
 
-    assert faults == [Code.UNREACHABLE] * last or (then, {*faults}) == ("drop", {Code.UNREACHABLE})
+    assert faults == [Code.UNREACHABLE] * last
 
 
 @pytest.mark.parametrize("keeps_alive", [False, True])
@@ -97,27 +80,23 @@ async def test_a_reply_that_stops_is_a_timeout(provider: str, keeps_alive: bool)
         return
     api, _, error = await asked(provider, stalls)
 
-    assert isinstance(error, NoReply)
-    assert (error.fault.code, error.fault.reason) == (
-        Code.TIMEOUT,
-        "The model's reply stopped: no byte came for 0.6 s.",
-    )
-    assert len(api.bodies) == 1
+    assert isinstance(error, NoReply) and len(api.bodies) == 1
+    assert error.fault.code is Code.TIMEOUT
+    assert error.fault.reason == "The model's reply stopped: no byte came for 0.6 s."
 
 
-async def test_a_slow_stream_is_waited_for(provider: str) -> None:
-    """Silence between two events counts, not the time of all."""
-    api, _, reply = await asked(provider, Streamed(ModelReply(text="Rome, at last."), pause=IDLE / 4))
+NOON = ModelReply(text="Rome, at last.")
+SLOW: dict[str, Response] = {
+    "pauses": Streamed(NOON, pause=IDLE / 4),
+    "a model is loaded first": Delayed(2 * IDLE, NOON),
+    "a long prompt is read first": Streamed(NOON, pause_before_words=2 * IDLE),
+}
 
-    assert isinstance(reply, Reply), reply
-    assert (reply.turn.text, len(api.bodies)) == ("Rome, at last.", 1)
 
-
-async def test_a_server_of_one_s_own_may_load_its_model_first(provider: str) -> None:
-    """The limit begins with the first byte there."""
-    _, _, reply = await asked(provider, Delayed(2 * IDLE, ModelReply(text="Rome.")))
-
-    assert isinstance(reply, Reply), reply
+@pytest.mark.parametrize("response", SLOW.values(), ids=SLOW)
+async def test_a_slow_stream_is_waited_for(provider: str, response: Response) -> None:
+    """Silence between two events counts; at a server of one's own, it begins with the first words."""
+    assert (await reply_of(provider, response)).turn.text == NOON.text
 
 
 class BehindProxy(ResponsesApi):
@@ -139,25 +118,6 @@ async def test_the_provider_itself_answers_at_once(monkeypatch: pytest.MonkeyPat
     assert (raised.value.fault.code, len(api.bodies)) == (Code.TIMEOUT, 1)
 
 
-@pytest.mark.parametrize("events", [0, 1, 6])
-async def test_an_error_in_a_stream_is_what_it_says(provider: str, events: int) -> None:
-    """The status said 200: the event decides."""
-    word, code = WORDS[provider]
-    api, _, error = await asked(provider, Streamed(LOOKS, events=events, then=error_event(provider, word)))
-
-    assert isinstance(error, Exception)
-    assert (classify(error).code, len(api.bodies), api.violations) == (code, 1, [])
-
-
-async def test_a_spent_quota_in_a_stream_goes_to_a_person(provider: str) -> None:
-    """No retry helps, whenever it is said."""
-    word = "billing_error" if provider == "anthropic" else "insufficient_quota"
-    _, _, error = await asked(provider, Streamed(LOOKS, events=3, then=error_event(provider, word)))
-
-    assert isinstance(error, Exception)
-    assert classify(error).code is Code.QUOTA_EXHAUSTED
-
-
 GARBAGE = {
     "no JSON": b'event: message_delta\ndata: {"type": \n\n',
     "another shape": b'event: content_block_delta\ndata: {"type": "content_block_delta", "choices": 7}\n\n',
@@ -169,110 +129,165 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-@pytest.mark.parametrize("events", [0, 4])
-async def test_garbage_in_a_stream_is_transient(provider: str, events: int, garbage: bytes) -> None:
+async def test_garbage_in_a_stream_is_transient(provider: str, garbage: bytes) -> None:
     """A proxy may have sent it: nothing of the reply is used."""
-    api, _, error = await asked(provider, Streamed(LOOKS, events=events, then=garbage))
+    for events in (0, 4):
+        api, _, error = await asked(provider, Streamed(LOOKS, events=events, then=garbage))
 
-    assert isinstance(error, Exception), error
-    fault = classify(error)
-    assert (fault.quadrant.is_transient, len(api.bodies)) == (True, 1), fault
-
-
-async def test_a_server_that_never_streams_is_understood(provider: str) -> None:
-    """Some servers answer with one JSON, whatever was asked."""
-    api = api_of(provider, LOOKS)
-    body = json.dumps(api.reply_body(ModelReply(text="Rome."))).encode()
-    _, _, reply = await asked(provider, RawBytes(json_answer(200, body)))
-
-    assert isinstance(reply, Reply), reply
-    assert (reply.turn.text, reply.usage.is_estimated) == ("Rome.", False)
+        assert isinstance(error, Exception), error
+        assert (classify(error).quadrant.is_transient, len(api.bodies)) == (True, 1), classify(error)
 
 
-async def test_a_stream_that_breaks_off_may_have_used_all_that_it_was_allowed() -> None:
-    """The input as the server counted it, and the longest reply: it may have been written, and not arrived."""
-    long = ModelReply(text="Rome. " * 500)
-    _, meter, error = await asked("anthropic", Streamed(long, events=200, then="drop"))
-    (lost,) = meter.lost
+# What a server says of the end of its calls and of its reply
 
-    assert isinstance(error, Exception)
-    assert (meter.wasted, meter.known_use, lost.use.calls, lost.use.estimated) == ([], None, 1, 1)
-    assert lost.use.tokens == 123 + MAX_OUTPUT
+IN_ROME, IN_PARIS = '{"place": "Rome"}', '{"place": "Paris"}'
+CALL = (begun(0), piece(0, IN_ROME), ended(0))
+LATER = (begun(0, "toolu_2"), piece(0, IN_PARIS), ended(0))
+CHAT = call_delta(IN_ROME)
+ITEM, OTHER = function_call(IN_ROME), function_call(IN_PARIS, id="b")
 
 
-async def test_an_error_ends_what_a_model_without_hidden_reasoning_has_used() -> None:
-    """All that was written came before it, and no token is shorter than a byte."""
-    long = ModelReply(text="Rome. " * 500)
-    error_of = {provider: error_event(provider, WORDS[provider][0]) for provider in PROVIDERS}
-    used = {
-        provider: (await asked(provider, Streamed(long, events=200, then=error_of[provider])))[1].lost[0].use.tokens
-        for provider in PROVIDERS
-    }
-
-    assert 123 + 1_500 < used["anthropic"] < 123 + 1_700
-    assert 1_500 < used["openai"] < 1_800
-    assert used["responses"] > MAX_OUTPUT  # it may have reasoned in silence
+def again(*events: Any, first: str, then: str | None) -> RawBytes:
+    """A stream of Messages with two reasons to stop, one after the other."""
+    return stream(START, *events, total(first), total(then), STOP)
 
 
-async def test_arguments_of_anthropic_that_are_no_json_are_no_call() -> None:
-    """A part of them is not taken for the whole."""
-    _, _, reply = await asked("anthropic", ModelReply((ModelCall("weather", '{"place": "Par'),)))
-
-    assert isinstance(reply, Reply), reply
-    (call,) = reply.turn.calls
-    assert (call.args, "no JSON" in call.broken) == ({}, True)
-
-
-def chunks(*deltas: Json) -> RawBytes:
-    """A stream of Chat Completions with these deltas."""
-    ends: list[Json] = [{"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}, {}]
-    events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-    body = b"".join(event_bytes(event) for event in [*events, *ends])
-    return RawBytes(json_answer(200, body, **{"content-type": "text/event-stream"}))
-
-
-def part(index: int | None, id: str | None, name: str | None, arguments: Any) -> Json:
-    """A delta with a part of a call, as some server writes it."""
-    function = {"name": name, "arguments": arguments}
-    return {"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]}
-
-
-ROME, PARIS = '{"place": "Rome"}', '{"place": "Paris"}'
-TWO_CALLS: dict[str, RawBytes] = {
-    "each whole": chunks(part(0, "a", "weather", ROME), part(1, "b", "weather", PARIS)),
-    "the same index": chunks(part(0, "a", "weather", ROME), part(0, "b", "weather", PARIS)),
-    "no index": chunks(part(None, "a", "weather", ROME), part(None, "b", "weather", PARIS)),
-    "an id in each part": chunks(
-        part(0, "a", "weather", ROME[:5]),
-        part(0, "a", None, ROME[5:]),
-        part(1, "b", "weather", PARIS[:5]),
-        part(1, "x", None, PARIS[5:]),
+UNFINISHED: dict[str, tuple[str, RawBytes]] = {
+    "Messages: no end of the block": ("anthropic", events_of(begun(0), piece(0, IN_ROME), stop="tool_use")),
+    "Messages: half the arguments": ("anthropic", events_of(begun(0), piece(0, IN_ROME[:9]), stop="tool_use")),
+    "Messages: no arguments": ("anthropic", events_of(begun(0), stop="tool_use")),
+    "Messages: the second has no end": (
+        "anthropic",
+        events_of(*CALL, begun(1, "toolu_2"), piece(1, IN_PARIS), stop="tool_use"),
     ),
-    "both in turns": chunks(
-        part(0, "a", "weather", ""),
-        part(1, "b", "weather", ""),
-        part(0, None, None, ROME),
-        part(1, None, None, PARIS),
+    "Messages: two at once with one index": (
+        "anthropic",
+        events_of(begun(0), begun(0, "b"), piece(0, IN_ROME), ended(0), ended(0), stop="tool_use"),
     ),
-    "an object": chunks(part(0, "a", "weather", {"place": "Rome"}), part(1, "b", "weather", {"place": "Paris"})),
-    "an empty name again": chunks(
-        part(0, "a", "weather", ROME[:5]), part(0, "", "", ROME[5:]), part(1, "b", "weather", PARIS)
+    "Messages: cut off": ("anthropic", events_of(*CALL, stop="max_tokens")),
+    "Messages: cut off, then no reason": ("anthropic", again(*CALL, first="max_tokens", then=None)),
+    "Messages: cut off, then a milder reason": ("anthropic", again(*CALL, first="max_tokens", then="tool_use")),
+    "Messages: cut off, in capitals": ("anthropic", events_of(*CALL, stop="MAX_TOKENS")),
+    "Chat: cut off": ("openai", deltas(CHAT, stop="length")),
+    "Chat: cut off, in capitals": ("openai", deltas(CHAT, stop="MAX_TOKENS")),
+    "Chat: cut off, then a milder reason": (
+        "openai",
+        stream(chunk(CHAT), chunk({}, "length"), chunk({}, "stop"), used(), {}),
+    ),
+    "Chat: no reason and no arguments": ("openai", stream(chunk(call_delta("")), used(), {})),
+    "Responses: incomplete": ("responses", stream(response(ITEM, kind="incomplete", status=None))),
+    "Responses: an item is incomplete": ("responses", stream(response(function_call(IN_ROME, "incomplete")))),
+    "Responses: an item is in progress": ("responses", stream(response(function_call(IN_ROME, "in_progress")))),
+    "Responses: no end of the item": (
+        "responses",
+        stream(added(ITEM), argued(IN_ROME), response(function_call(IN_ROME, None))),
+    ),
+    "Responses: the second has no end": (
+        "responses",
+        stream(added(ITEM), done(ITEM), added(OTHER, 1), argued(IN_PARIS, 1), response()),
+    ),
+    "Responses: the item lost its arguments": (
+        "responses",
+        stream(added(ITEM), argued(IN_ROME), done(function_call("")), response()),
     ),
 }
 
 
-@pytest.mark.parametrize("raw", TWO_CALLS.values(), ids=TWO_CALLS)
-async def test_the_parts_of_calls_are_joined_as_servers_send_them(raw: RawBytes) -> None:
-    """With the same index for all, with none, with an id in each part."""
-    _, _, reply = await asked("openai", raw)
-
-    assert isinstance(reply, Reply), reply
-    assert [(call.id, call.name, call.args) for call in reply.turn.calls] == [
-        ("a", "weather", {"place": "Rome"}),
-        ("b", "weather", {"place": "Paris"}),
-    ]
+@pytest.mark.parametrize(("provider", "raw"), UNFINISHED.values(), ids=UNFINISHED)
+async def test_a_call_without_its_end_is_as_in_a_reply_that_was_cut_off(provider: str, raw: RawBytes) -> None:
+    """However whole it looks: the model is told, and nothing is called."""
+    assert (await reply_of(provider, raw)).stop is StopReason.CUT
 
 
-def test_every_api_is_here() -> None:
-    """No provider is left out above."""
-    assert {*WORDS} == {*PROVIDERS}
+DECLINED: dict[str, tuple[str, RawBytes]] = {
+    "Messages": ("anthropic", again(*CALL, first="refusal", then=None)),
+    "Chat": ("openai", stream(chunk(CHAT), chunk({}, "content_filter"), chunk({}, "stop"), used(), {})),
+    "Chat, in capitals": ("openai", deltas(CHAT, stop="SAFETY")),
+}
+
+
+@pytest.mark.parametrize(("provider", "raw"), DECLINED.values(), ids=DECLINED)
+async def test_a_refusal_stays_one(provider: str, raw: RawBytes) -> None:
+    assert (await reply_of(provider, raw)).stop is StopReason.REFUSED
+
+
+AGAIN = {"tool_calls": [{"index": 0, "type": "function", "function": {"arguments": {"place": "Rome"}}}]}
+UNCOUNTED = {"type": "message_delta", "delta": {"stop_reason": "tool_use"}}
+IN_TURNS = (begun(1), begun(2, "b"), piece(2, IN_PARIS), piece(1, IN_ROME), ended(2), ended(1))
+WHOLE: dict[str, tuple[str, RawBytes, list[str]]] = {
+    "Messages: index 0 for each": ("anthropic", events_of(*CALL, *LATER, stop="tool_use"), ["Rome", "Paris"]),
+    "Messages: index 0 for a text, too": (
+        "anthropic",
+        events_of(*text(0, "I look."), *CALL, stop="tool_use"),
+        ["Rome"],
+    ),
+    "Messages: in turns": ("anthropic", events_of(*IN_TURNS, stop="tool_use"), ["Rome", "Paris"]),
+    "Messages: arguments in the beginning": (
+        "anthropic",
+        events_of(begun(0, input={"place": "Rome"}), ended(0), stop="tool_use"),
+        ["Rome"],
+    ),
+    "Messages: no count": ("anthropic", stream(START, *CALL, UNCOUNTED, STOP), ["Rome"]),
+    "Chat: in capitals": ("openai", stream(chunk(CHAT, "null"), chunk({}, "Tool_Calls"), used(), {}), ["Rome"]),
+    "Chat: no reason": ("openai", stream(chunk(CHAT, "null"), used(), {}), ["Rome"]),
+    "Chat: no reason, an empty object": ("openai", stream(chunk(call_delta({})), used(), {}), [""]),
+    "Chat: no arguments": ("openai", deltas(call_delta(""), stop="tool_calls"), [""]),
+    "Chat: the whole arguments again": (
+        "openai",
+        stream(chunk(call_delta({"place": "Rome"})), chunk(AGAIN), used(), {}),
+        ["Rome"],
+    ),
+    "Responses: only the items": ("responses", stream(added(ITEM), argued(IN_ROME), done(ITEM), response()), ["Rome"]),
+    "Responses: only the whole": ("responses", stream(response(ITEM)), ["Rome"]),
+    "Responses: reformatted, at another place": (
+        *("responses", stream(added(ITEM, 1), argued(IN_ROME, 1), response(function_call('{"place":"Rome"}')))),
+        ["Rome"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("provider", "raw", "places"), WHOLE.values(), ids=WHOLE)
+async def test_a_call_with_its_end_is_made(provider: str, raw: RawBytes, places: list[str]) -> None:
+    """Each with its own arguments, however the server numbers its blocks and writes its reasons."""
+    reply = await reply_of(provider, raw)
+    args = [{"place": place} if place else {} for place in places]
+
+    assert [(call.args, call.broken) for call in reply.turn.calls] == [(each, "") for each in args]
+    assert reply.stop in (StopReason.CALLS, StopReason.DONE)
+
+
+PAID = chunk({"role": "assistant", "content": "Paid ann 1. "})
+NOT = chunk({"content": "The second payment was NOT"})
+CUT: dict[str, RawBytes] = {
+    "usage in the middle": stream(PAID, used(100, 4), NOT),
+    "usage at the beginning": stream(used(100, 0), PAID, NOT),
+    "usage in each chunk": stream({**PAID, "usage": used()["usage"]}, {**NOT, "usage": used()["usage"]}),
+    "half a call after it": stream(PAID, used(), chunk(call_delta('{"place": "Ro'))),
+    "a reason in the middle": stream(chunk({"content": "Paid ann 1. "}, "stop"), NOT),
+}
+
+
+@pytest.mark.parametrize("raw", CUT.values(), ids=CUT)
+async def test_a_count_before_the_end_is_no_end(raw: RawBytes) -> None:
+    """The text after it is a part of the reply, and without an end there is no reply."""
+    _, _, error = await asked("openai", raw)
+
+    assert isinstance(error, NoReply) and "ended its reply in the middle" in str(error)
+
+
+ENDED: dict[str, RawBytes] = {
+    "usage in the middle, then a reason": stream(PAID, used(100, 4), NOT, chunk({}, "stop"), {}),
+    "usage in the middle, then [DONE]": stream(PAID, used(100, 4), NOT, {}),
+    "usage at the beginning, then [DONE]": stream(used(100, 0), PAID, NOT, b"data:[DONE]\n\n"),
+    "usage at the end": stream(PAID, NOT, used()),
+    "usage at both ends": stream(used(100, 0), PAID, NOT, used()),
+}
+
+
+@pytest.mark.parametrize("raw", ENDED.values(), ids=ENDED)
+async def test_a_reply_has_all_of_its_text(raw: RawBytes) -> None:
+    """Also what came after a count, whose output is then no count of the whole."""
+    reply = await reply_of("openai", raw)
+
+    assert (reply.turn.text, reply.stop) == ("Paid ann 1. The second payment was NOT", StopReason.DONE)
+    assert reply.usage.output > 10 and (reply.usage.output == 20 or reply.usage.is_estimated)

@@ -1,17 +1,23 @@
 """Strict schemas: which schema has a strict form, what a request may have of them, and what follows a rejection."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
+from pydantic import BaseModel, Field, JsonValue
+from temporalio.client import Client
 
 from activities.planning.strategies import PlanStrategy, ReactStrategy
 from activities.providers import anthropic
 from activities.providers.adapter import AdapterOptions
-from activities.providers.messages import Request, ToolDefinition
+from activities.providers.messages import AssistantTurn, Request, ToolCall, ToolDefinition, ToolResult, UserTurn
 from activities.providers.metering import MeteredModel, start_meter, total
+from activities.providers.property_names import USUAL, PropertyNames, RequestNames
 from activities.providers.registry import model_named
 from activities.providers.strict import (
     ANTHROPIC,
@@ -24,10 +30,13 @@ from activities.providers.strict import (
 )
 from evals.fakes import strict_schemas
 from evals.fakes.model_api import KEY, MODEL, Json, running
-from evals.fakes.script import ModelError, ModelReply
+from evals.fakes.script import ModelCall, ModelError, ModelReply, Response, calls
+from replan import tool
 from tests.activities.situations import KINDS, asked
+from tests.providers.acting import acting
 from tests.providers.asking import ASKED, WEATHER, request
 from tests.providers.planning import adapter_of, api_of, model_of
+from workflows.account.task import TaskStatus
 
 MAKERS = ["anthropic", "openai"]
 TEXT, NUMBER, NOTHING = {"type": "string"}, {"type": "number"}, {"type": "null"}
@@ -78,13 +87,6 @@ BOTH: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("rules", [ANTHROPIC, OPENAI], ids=MAKERS)
-@pytest.mark.parametrize(("schema", "why"), BOTH.values(), ids=BOTH)
-def test_a_schema_beyond_the_subset_has_no_strict_form(schema: dict[str, Any], why: str, rules: Rules) -> None:
-    """The reason names the property, in the words of `--check`."""
-    assert strict_form(schema, rules) == (None, why)
-
-
 def nested(levels: int) -> dict[str, Any]:
     """Objects in objects."""
     return closed(a=nested(levels - 1)) if levels > 1 else closed(a=TEXT)
@@ -100,12 +102,17 @@ OF_OPENAI: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("schema", "why"), OF_OPENAI.values(), ids=OF_OPENAI)
-def test_openai_requires_every_property_and_has_limits_of_size(schema: dict[str, Any], why: str) -> None:
-    """An optional property is no required one with null: the tool could take the null for a value of its own."""
-    found, reason = strict_form(schema, OPENAI)
+@pytest.mark.parametrize("name", [*BOTH, *OF_OPENAI])
+def test_a_schema_beyond_the_subset_has_no_strict_form(name: str) -> None:
+    """The reason names the property, in the words of `--check`. OpenAI requires every property, and limits the size.
 
-    assert (found, reason[: len(why)]) == (None, why)
+    An optional property is no required one with null: the tool could take the null for a value of its own.
+    """
+    schema, why = {**BOTH, **OF_OPENAI}[name]
+    for rules in (ANTHROPIC, OPENAI) if name in BOTH else (OPENAI,):
+        found, reason = strict_form(schema, rules)
+
+        assert (found, reason[: len(why)]) == (None, why)
 
 
 def test_an_optional_property_that_defaults_to_null_is_required() -> None:
@@ -113,14 +120,10 @@ def test_an_optional_property_that_defaults_to_null_is_required() -> None:
     schema = closed("a", a=TEXT, b={"anyOf": [NUMBER, NOTHING], "default": None})
     found, _ = strict_form(schema, OPENAI)
 
-    assert found == {
-        **closed("a", "b", a=TEXT, b={"anyOf": [NUMBER, NOTHING]}),
-        "additionalProperties": False,
-    }
+    assert found == {**closed("a", "b", a=TEXT, b={"anyOf": [NUMBER, NOTHING]}), "additionalProperties": False}
 
 
 def test_what_is_not_enforced_is_told_in_the_description() -> None:
-    """Validation still holds to it."""
     text = {"type": "string", "description": "A name", "maxLength": 9, "pattern": "^(?!x)", "format": "time"}
     number = {"type": "integer", "minimum": 1}
     schema = closed(a=text, b=number, c={"type": "array", "items": NUMBER, "minItems": 2})
@@ -207,28 +210,24 @@ def test_the_kinds_of_the_demo_are_accepted(rules: Rules) -> None:
 
 
 async def test_a_tool_is_sent_in_its_strict_form(provider: str) -> None:
-    """With the field of each API; the others are sent as they are, without it."""
+    """With the field of each API; the others are sent as they are, without it.
+
+    The adapter alone sends nothing strict: compatible servers reject fields that they do not know. Responses takes true
+    where `strict` is missing.
+    """
     any_value = definition(closed(a={}), "any_value")
     async with running(api_of(provider, ModelReply(text="Rome."))) as api:
         await model_of(provider, api).reply(replace(request(ASKED), tools=[WEATHER, any_value]))
+        await adapter_of(provider, api).reply(replace(request(ASKED), may_call=False, answer=WEATHER))
     tools = [tool.get("function", tool) for tool in api.bodies[0]["tools"]]
     schemas = [tool.get("parameters") or tool["input_schema"] for tool in tools]
 
     assert api.violations == []
     assert [tool.get("strict", False) for tool in tools] == [True, False]
     assert schemas == [{**WEATHER.schema, "additionalProperties": False}, any_value.schema]
-
-
-async def test_the_adapter_alone_sends_nothing_strict(provider: str) -> None:
-    """Compatible servers reject fields that they do not know; Responses takes true where `strict` is missing."""
-    async with running(api_of(provider, ModelReply(text="Rome."))) as api:
-        await adapter_of(provider, api).reply(replace(request(ASKED), may_call=False, answer=WEATHER))
-    (tool,) = api.bodies[0]["tools"]
-
-    assert tool.get("strict") is (False if provider == "responses" else None) and "strict" not in tool.get(
-        "function", {}
-    )
-    assert api.bodies[0].keys() & {"output_config", "text", "response_format"} == set()
+    (plain,) = (tool.get("function", tool) for tool in api.bodies[1]["tools"])
+    assert plain.get("strict") is (False if provider == "responses" else None)
+    assert api.bodies[1].keys() & {"output_config", "text", "response_format"} == set()
 
 
 def _is_strict(body: Json) -> bool:
@@ -237,18 +236,6 @@ def _is_strict(body: Json) -> bool:
 
 COMPLEX = ModelError(400, "invalid_request_error", "Schema is too complex for compilation.")
 UNKNOWN_FIELD = ModelError(400, "invalid_request_error", "tools.0.custom.strict: Extra inputs are not permitted")
-
-
-@pytest.mark.parametrize("error", [COMPLEX, UNKNOWN_FIELD], ids=["too complex", "unknown"])
-async def test_rejected_schemas_are_left_out_at_once_and_from_then_on(provider: str, error: ModelError) -> None:
-    """The request is repeated once without them; both are counted, and the next request has none."""
-    async with running(api_of(provider, error, ModelReply(text="Rome."))) as api:
-        model = model_of(provider, api)
-        meter = start_meter()
-        replies = [await MeteredModel(model, None).reply(request(ASKED)) for _ in range(2)]
-
-    assert ([reply.turn.text for reply in replies], total(meter.use).calls) == (["Rome.", "Rome."], 3)
-    assert [_is_strict(body) for body in api.bodies] == [True, False, False]
 
 
 async def test_other_schemas_are_tried_a_few_times(provider: str) -> None:
@@ -283,38 +270,36 @@ async def test_another_error_does_not_count_against_the_schemas(
     assert (len(api.bodies), standings) == (requests, {})
 
 
-SLOW = ModelError(504, "timeout_error")
+SLOW, REPLY = ModelError(504, "timeout_error"), ModelReply(text="Rome.")
+SENT: dict[str, tuple[list[Response], list[bool]]] = {
+    "too complex: once more without them": ([COMPLEX, REPLY], [True, False, False]),
+    "unknown: once more without them": ([UNKNOWN_FIELD, REPLY], [True, False, False]),
+    "new ones, without a reply in time": ([SLOW, REPLY], [True, False]),
+    "accepted ones, without a reply in time": ([REPLY, SLOW, REPLY], [True, True, True]),
+    "slow without them, too": ([SLOW, SLOW, REPLY], [True, False, True]),
+}
 
 
-@pytest.mark.parametrize("is_known", [False, True], ids=["new", "accepted"])
-async def test_new_schemas_without_a_reply_in_time_are_left_out_the_next_time(provider: str, is_known: bool) -> None:
-    """Anthropic compiles them for up to 180 s; each attempt is one request. Known ones are not the reason."""
-    reply = ModelReply(text="Rome.")
-    async with running(api_of(provider, *[reply] * is_known, SLOW, reply)) as api:
-        model = model_of(provider, api)
-        for _ in range(is_known):
-            await model.reply(request(ASKED))
-        with pytest.raises(Exception, match="504"):
-            await model.reply(request(ASKED))
-        for _ in range(2):
-            await model.reply(request(ASKED))
+@pytest.mark.parametrize(("script", "strict"), SENT.values(), ids=SENT)
+async def test_schemas_that_a_provider_rejects_or_is_slow_with_are_left_out(
+    provider: str, script: list[Response], strict: list[bool]
+) -> None:
+    """At once and from then on; Anthropic compiles new ones for up to 180 s, so each attempt is one request.
 
-    assert [_is_strict(body) for body in api.bodies] == ([True] * 4 if is_known else [True, False, False])
-
-
-async def test_schemas_are_sent_again_if_the_provider_is_slow_without_them(provider: str) -> None:
-    """Then they were not the reason."""
-    async with running(api_of(provider, SLOW, SLOW, ModelReply(text="Rome."))) as api:
-        model = model_of(provider, api)
-        for _ in range(2):
-            with pytest.raises(Exception, match="504"):
+    They are sent again if they were not the reason. Each request is counted.
+    """
+    async with running(api_of(provider, *script)) as api:
+        model, meter = MeteredModel(model_of(provider, api), None), start_meter()
+        for answer in script:
+            with pytest.raises(Exception, match="504") if answer is SLOW else nullcontext():
                 await model.reply(request(ASKED))
-        await model.reply(request(ASKED))
 
-    assert [_is_strict(body) for body in api.bodies] == [True, False, True]
+    assert [_is_strict(body) for body in api.bodies] == strict
+    assert total(meter.use).calls == 3 or SLOW in script
 
 
 KEYS = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
+OWN = {"OPENAI_BASE_URL": "http://localhost:11434/v1"}
 CHOICES: dict[str, tuple[str, Mapping[str, str], Mapping[str, bool], bool]] = {
     "anthropic": ("anthropic", {}, {}, True),
     "openai": ("openai", {}, {}, True),
@@ -322,14 +307,9 @@ CHOICES: dict[str, tuple[str, Mapping[str, str], Mapping[str, bool], bool]] = {
     "too old": ("anthropic:claude-opus-4-1-20250805", {}, {}, False),
     "unknown": ("anthropic:claude-next", {}, {}, True),
     "a gateway": ("anthropic", {"ANTHROPIC_BASE_URL": "https://gateway.example"}, {}, False),
-    "compatible": ("openai:qwen3", {"OPENAI_BASE_URL": "http://localhost:11434/v1"}, {}, False),
+    "compatible": ("openai:qwen3", OWN, {}, False),
     "switched off": ("anthropic:claude-next", {}, {"anthropic:claude-next": False}, False),
-    "switched on": (
-        "openai:qwen3",
-        {"OPENAI_BASE_URL": "http://localhost:11434/v1"},
-        {"openai:qwen3@localhost:11434": True},
-        True,
-    ),
+    "switched on": ("openai:qwen3", OWN, {"openai:qwen3@localhost:11434": True}, True),
 }
 
 
@@ -348,9 +328,143 @@ def test_each_row_of_anthropics_models_has_a_source() -> None:
     rows = anthropic.STRICT
 
     assert all(source.startswith("https://") for row in rows for source in row.sources)
-    assert [anthropic.takes_strict(name) for name in ("claude-sonnet-4-20250514", "claude-3-7-sonnet", MODEL)] == [
-        False,
-        False,
-        True,
-    ]
-    assert all(map(anthropic.takes_strict, ("claude-sonnet-4-5-20250929", "claude-opus-5-5", "claude-haiku-4-5")))
+    assert not any(map(anthropic.takes_strict, ("claude-sonnet-4-20250514", "claude-3-7-sonnet")))
+    assert all(
+        map(anthropic.takes_strict, ("claude-sonnet-4-5-20250929", "claude-opus-5-5", "claude-haiku-4-5", MODEL))
+    )
+
+
+# Arguments whose names no provider takes: a model sees and writes other names, and nobody else does
+
+
+Schema = dict[str, Any]
+
+
+def form(**properties: Any) -> Schema:
+    return {"type": "object", "properties": properties}
+
+
+RENAMED: dict[str, tuple[Schema, dict[str, JsonValue], dict[str, JsonValue]]] = {
+    "brackets": (form(**{"filter[x]": TEXT}), {"filter[x]": "a"}, {"filter_x_": "a"}),
+    "signs": (
+        form(**{"$top": TEXT, "@odata.type": TEXT}),
+        {"$top": 1, "@odata.type": 2},
+        {"_top": 1, "_odata.type": 2},
+    ),
+    "letters": (form(straße=TEXT, 名前=TEXT), {"straße": 1, "名前": 2}, {"stra_e": 1, "__": 2}),
+    "equal ones": (form(**{"Start<": TEXT, "Start>": TEXT}), {"Start<": 1, "Start>": 2}, {"Start_": 1, "Start__2": 2}),
+    "a usual one is like it": (form(**{"a b": TEXT, "a_b": TEXT}), {"a b": 1, "a_b": 2}, {"a_b_2": 1, "a_b": 2}),
+    "long ones": (
+        form(**{f"{'a' * 70}{n}": TEXT for n in (1, 2)}),
+        {"a" * 70 + "1": 1, "a" * 70 + "2": 2},
+        {"a" * 64: 1, "a" * 59 + "_2": 2},
+    ),
+    "no name": (form(**{"": TEXT}), {"": 1}, {"_": 1}),
+    "nested": (form(row=form(**{"First Name": TEXT})), {"row": {"First Name": 1}}, {"row": {"First_Name": 1}}),
+    "in lists": (form(rows={"items": form(**{"a/b": TEXT})}), {"rows": [{"a/b": 1}]}, {"rows": [{"a_b": 1}]}),
+    "in a branch": (form(x={"anyOf": [TEXT, form(**{"a b": TEXT})]}), {"x": {"a b": 1}}, {"x": {"a_b": 1}}),
+    "by reference": (
+        {**form(x={"$ref": "#/$defs/a%20b"}), "$defs": {"a b": form(**{"a b": TEXT})}},
+        {"x": {"a b": 1}},
+        {"x": {"a_b": 1}},
+    ),
+    "values of any name": (
+        form(**{"a b": TEXT, "data": {"type": "object"}}),
+        {"a b": 1, "data": {"a_b": 1, "a b": 2}},
+        {"a_b": 1, "data": {"a_b": 1, "a b": 2}},
+    ),
+    "a reference to a step": (form(**{"$from": TEXT}), {"$from": "s1"}, {"_from": "s1"}),
+}
+
+
+@pytest.mark.parametrize(("schema", "own", "written"), RENAMED.values(), ids=RENAMED)
+def test_a_model_writes_other_names(schema: Schema, own: dict[str, JsonValue], written: dict[str, JsonValue]) -> None:
+    """Each is one that every provider takes, and stands for one of the tool's."""
+    names = PropertyNames(schema)
+
+    assert names.written(own) == written and names.own(written) == own
+    assert names.own(own) == own, "the tool's own names are understood, too"
+
+
+def test_the_schema_for_a_model_says_the_own_names() -> None:
+    """For a model that was told of `filter[x]` elsewhere; what is required, is so under the other name."""
+    schema = {**form(**{"filter[x]": {**TEXT, "description": "Which."}, "b": TEXT}), "required": ["b", "filter[x]"]}
+
+    assert PropertyNames(schema).schema == {
+        **form(filter_x_={**TEXT, "description": "The tool calls it 'filter[x]'. Which."}, b=TEXT),
+        "required": ["b", "filter_x_"],
+    }
+
+
+def test_an_argument_under_both_names_is_no_argument() -> None:
+    """Else the one that a policy read might not be the one that is sent."""
+    names = RequestNames([ToolDefinition("pay", "", form(**{"amount (EUR)": TEXT}))])
+    turn = names.own(AssistantTurn(calls=(ToolCall("1", "pay", {"amount (EUR)": 1, "amount__EUR_": 1_000}),)))
+
+    assert turn.calls[0].args == {} and "'amount (EUR)' under two names" in turn.calls[0].broken
+
+
+ODD = ToolDefinition("find", "Finds.", form(**{"filter[x]": TEXT, "row": form(**{"First Name": TEXT})}))
+ARGS: dict[str, JsonValue] = {"filter[x]": "a", "row": {"First Name": "Ann"}}
+
+
+async def test_a_provider_sees_no_other_name(provider: str) -> None:
+    """Neither in schemas nor in the calls of earlier turns; the reply has the tool's own names."""
+    asked = UserTurn("Find it.")
+    before = AssistantTurn(calls=(ToolCall("call_1", "find", ARGS),))
+    request = Request("You find things.", [ODD], [asked, before, UserTurn("Again.", (ToolResult("call_1", "none"),))])
+    written: dict[str, JsonValue] = {"filter_x_": "a", "row": {"First_Name": "Ann"}}
+    async with running(api_of(provider, calls(ModelCall("find", written)))) as api:
+        reply = await adapter_of(provider, api).reply(request)
+
+    assert api.violations == [] and "First Name" not in str([call.args for call in api.requests[0].calls])
+    assert [call.args for call in reply.turn.calls] == [ARGS]
+
+
+class Query(BaseModel):
+    """What to find."""
+
+    status: str = Field(alias="filter[status]")
+    top: int = Field(default=1, alias="$top")
+
+
+@tool.read
+async def search(args: Query) -> str:
+    """Search."""
+    return f"{args.top} {args.status}"
+
+
+async def test_a_task_calls_a_tool_with_such_arguments(client: Client, tmp_path: Path, provider: str) -> None:
+    """The step has the names of the tool, as in a plan that a person writes."""
+    script = (calls(ModelCall("search", {"filter_status_": "open", "_top": 3})), ModelReply(text="done"))
+    async with acting(client, tmp_path, provider, *script, tools=(search,)) as one:
+        ended = await one.run("search")
+
+    assert (ended.status, one.api.violations) == (TaskStatus.COMPLETED, [])
+    assert [(step.args, step.result) for step in ended.steps] == [({"filter[status]": "open", "$top": 3}, "3 open")]
+
+
+NAMES = st.sampled_from(["a b", "a_b", "a-b", "a$b", "ß", "", "x", "a_b_2"])
+SCHEMAS = st.recursive(
+    st.just(TEXT),
+    lambda inner: st.dictionaries(NAMES, inner, max_size=5).map(lambda named: form(**named)),
+    max_leaves=8,
+)
+
+
+def filled(schema: Schema) -> JsonValue:
+    """Arguments with all properties."""
+    return {name: filled(part) for name, part in schema["properties"].items()} if "properties" in schema else "x"
+
+
+@given(st.dictionaries(NAMES, SCHEMAS, max_size=6).map(lambda named: form(**named)))
+def test_names_come_back_as_they_went(schema: Schema) -> None:
+    args: Any = filled(schema)
+    names = PropertyNames(schema)
+    written = names.written(args)
+
+    assert names.own(written) == args and all(USUAL.fullmatch(name) for name in keys(written))
+
+
+def keys(value: JsonValue) -> list[str]:
+    return [key for name, item in value.items() for key in [name, *keys(item)]] if isinstance(value, dict) else []

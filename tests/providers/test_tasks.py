@@ -1,27 +1,67 @@
 """Whole tasks on a real Temporal server, planned by a model behind a server that holds its provider's rules."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
 
+from activities.offline.planner import ANSWERS_IN_TEXT, BEGUN, OfflinePlanner
+from activities.planning import conversation
+from activities.planning.activities import Planning
 from activities.planning.fallback import FallbackPlanner
-from evals.fakes.model_api import KEY, ModelApi
-from evals.fakes.script import DROPPED, Delayed, ModelError, ModelReply, Response, finishes, proposes, step
+from activities.planning.model_planner import ModelPlanner
+from activities.planning.planner import Exchange, RecordedTurn
+from activities.providers.messages import AssistantTurn, StopReason, ToolCall, Usage, UserTurn
+from evals.fakes.local_servers import THOUGHT, LocalServer, Quirk
+from evals.fakes.model_api import KEY, Json, ModelApi, event_bytes, json_answer, running
+from evals.fakes.script import (
+    DROPPED,
+    ModelCall,
+    ModelError,
+    ModelReply,
+    RawBytes,
+    ReceivedRequest,
+    Response,
+    calls,
+    finishes,
+    proposes,
+    step,
+)
+from tests.activities.situations import NOW, record
 from tests.gate import sampled
 from tests.harness import Stage, outcome, staged
+from tests.providers.acting import acting, reacting
 from tests.providers.desk import PAGE, TOOLS
-from tests.providers.planning import MAKER, PROVIDERS, planning
+from tests.providers.planning import MAKER, PROVIDERS, adapter_of, api_of, model_of, other, planning
+from tests.providers.wire import DEEPSEEK, WHOLE
+from tests.workflows.history import timers
 from workflows.account.outcome import Outcome
-from workflows.account.records import StepStatus
-from workflows.account.task import Task, TaskStatus
-from workflows.plans.proposal import BY_HAND, NewSteps, Step
+from workflows.account.progress import Progress
+from workflows.account.records import Revision, StepStatus
+from workflows.account.task import Remains, Task, TaskStatus
+from workflows.agent import AgentWorkflow
+from workflows.planning.situation import Situation
+from workflows.plans.catalogue import FORM, Price
+from workflows.plans.proposal import BY_HAND, Answer, NewSteps, Proposed, Step
+
+
+@asynccontextmanager
+async def planned(
+    client: Client, folder: Path, provider: str, *script: Response
+) -> AsyncIterator[tuple[ModelApi, Stage]]:
+    """A model API with a script, and a worker that plans with it."""
+    async with planning(provider, *script) as (api, planner), staged(client, folder, TOOLS, planner) as stage:
+        yield api, stage
+
 
 PRICES = proposes(
     step("a", "get_price", sku="A-17"),
@@ -49,7 +89,7 @@ async def test_a_refused_step_leads_to_another_plan(client: Client, tmp_path: Pa
         proposes(step("slot-2", "book", at="14:30")),
         finishes("14:30"),
     )
-    async with planning(provider, *script) as (api, planner), staged(client, tmp_path, TOOLS, planner) as stage:
+    async with planned(client, tmp_path, provider, *script) as (api, stage):
         ended = await stage.run("book a slot at 14:00 and look up the price of A-17")
     states = {one.id: one.status for one in ended.steps}
 
@@ -84,10 +124,7 @@ WRONG = {
     "misfit": (proposes(step("slot", "book", at="soon")), "'at'"),
     "unknown step": (proposes(step("slot", "book", at={"$from": "nothing"})), "which does not exist"),
     "circle": (proposes(*CIRCLE), "need each other in a circle"),
-    "no steps": (proposes(), "the plan has no steps"),
-    "text": (ModelReply(text="I booked it."), "text where a call was wanted"),
     "refusal": (ModelReply(refusal="I cannot."), "you declined to answer"),
-    "nothing": (ModelReply(), "your answer was empty"),
 }
 
 
@@ -97,7 +134,7 @@ async def test_a_model_mends_its_own_mistake(
 ) -> None:
     """It is told exactly what is wrong, and nothing of the bad plan is carried out."""
     script = (wrong, proposes(step("slot", "book", at="14:30")), finishes())
-    async with planning(provider, *script) as (api, planner), staged(client, tmp_path, TOOLS, planner) as stage:
+    async with planned(client, tmp_path, provider, *script) as (api, stage):
         ended = await stage.run("book a slot at 14:30")
 
     assert (ended.status, len(ended.steps), ended.spent.tool_calls) == (TaskStatus.COMPLETED, 1, 1)
@@ -105,7 +142,6 @@ async def test_a_model_mends_its_own_mistake(
 
 
 async def test_a_model_that_does_not_mend_it_leads_to_a_person(client: Client, tmp_path: Path, provider: str) -> None:
-    """After two corrections nobody is asked again."""
     async with planned(client, tmp_path, provider, ModelReply(text="No.")) as (api, stage):
         ended = await stage.run()
 
@@ -120,10 +156,9 @@ UNUSABLE = {
 
 async def test_the_next_provider_takes_over(client: Client, tmp_path: Path, provider: str) -> None:
     """One request to the one that cannot be used, none of them retried; the task names who answered."""
-    other = next(name for name in PROVIDERS if name != provider)
     async with (
         planning(provider, UNUSABLE[MAKER[provider]]) as (first, broken),
-        planning(other, PRICES, finishes()) as (second, whole),
+        planning(other(provider), PRICES, finishes()) as (second, whole),
         staged(client, tmp_path, TOOLS, FallbackPlanner([broken, whole])) as stage,
     ):
         ended = await stage.run("what do they cost?")
@@ -132,88 +167,240 @@ async def test_the_next_provider_takes_over(client: Client, tmp_path: Path, prov
     assert (len(first.bodies), len(second.bodies)) == (2, 2)  # each request begins with the first planner
 
 
-async def test_without_another_provider_a_person_is_needed(client: Client, tmp_path: Path, provider: str) -> None:
-    """At once, after one request."""
-    async with planned(client, tmp_path, provider, UNUSABLE[MAKER[provider]]) as (api, stage):
-        ended = await stage.run()
-
-    assert (ended.status, len(api.bodies)) == (TaskStatus.ESCALATED, 1)
-    assert ended.code in ("unauthorized", "quota_exhausted") and KEY not in ended.model_dump_json()
-
-
-CURABLE = {
-    "overloaded": (ModelError(529, "overloaded_error", "Overloaded", headers={"x-should-retry": "true"}),),
-    "error": (ModelError(500, "api_error"),),
-    "conflict": (ModelError(409, "conflict_error"),),
-    "dropped": (DROPPED,),
+BUSY = ModelError(429, "rate_limit_error", headers={"retry-after": "2"})
+CURABLE: dict[str, tuple[Response, float]] = {
+    "overloaded": (ModelError(529, "overloaded_error", "Overloaded", headers={"x-should-retry": "true"}), 0),
+    "busy for two seconds": (BUSY, 2),
+    "error": (ModelError(500, "api_error"), 0),
+    "conflict": (ModelError(409, "conflict_error"), 0),
+    "dropped": (DROPPED, 0),
 }
 
 
-@pytest.mark.parametrize("move", sampled(CURABLE, "overloaded"))
-async def test_one_request_for_each_attempt(client: Client, tmp_path: Path, provider: str, move: Response) -> None:
-    """Time cures it, and Temporal alone retries: what is on the wire is what history counts."""
+@pytest.mark.parametrize(("move", "least"), sampled(CURABLE, "overloaded", "busy for two seconds"))
+async def test_one_request_for_each_attempt(
+    client: Client, tmp_path: Path, provider: str, move: Response, least: float
+) -> None:
+    """Time cures it, and Temporal alone retries, after the wait that was asked for; history counts each request."""
     async with planned(client, tmp_path, provider, move, move, finishes()) as (api, stage):
-        ended, attempts, _ = await with_history(stage)
-
-    assert (ended.status, len(api.bodies), attempts) == (TaskStatus.COMPLETED, 3, 3)
-
-
-async def test_a_retry_after_is_waited_for_in_temporal(client: Client, tmp_path: Path, provider: str) -> None:
-    """About two seconds, in a backoff of the server's: no activity runs meanwhile."""
-    busy = ModelError(429, "rate_limit_error", headers={"retry-after": "2"})
-    async with planned(client, tmp_path, provider, busy, finishes()) as (api, stage):
-        _, attempts, _ = await with_history(stage)
-
-    assert attempts == 2 and 2 <= api.times[1] - api.times[0] < 6
-
-
-async def test_a_cancelled_task_ends_the_request(client: Client, tmp_path: Path, provider: str) -> None:
-    """The provider is not left to think for nobody."""
-    async with planned(client, tmp_path, provider, Delayed(60)) as (api, stage):
         handle = await stage.start()
-        while not api.bodies:
-            await asyncio.sleep(0.05)
-        await handle.cancel()
         ended = await outcome(handle)
-        while not api.aborted:
-            await asyncio.sleep(0.05)
+        history = await handle.fetch_history()
+    kind = EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
+    begun = [one.activity_task_started_event_attributes for one in history.events if one.event_type == kind]
 
-    assert (ended.status, len(api.bodies)) == (TaskStatus.CANCELLED, 1)
+    assert (ended.status, len(api.bodies), begun[0].attempt) == (TaskStatus.COMPLETED, 3, 3)
+    assert least <= api.times[1] - api.times[0] < (6 if least else 60)
 
 
-async def test_no_key_is_in_any_history(client: Client, tmp_path: Path, provider: str) -> None:
-    """Not after a failure that quotes it, either; what a page says reaches the model fenced."""
-    script = (UNUSABLE[MAKER[provider]], proposes(step("page", "read_page", sku="A-17")), finishes())
-    async with (
-        planning(provider, *script[1:]) as (api, planner),
-        planning(provider, script[0]) as (_, broken),
-        staged(client, tmp_path, TOOLS, FallbackPlanner([broken, planner])) as stage,
-    ):
-        _, _, history = await with_history(stage)
+async def test_what_a_page_says_reaches_the_model_fenced(client: Client, tmp_path: Path, provider: str) -> None:
+    script = (proposes(step("page", "read_page", sku="A-17")), finishes())
+    async with planned(client, tmp_path, provider, *script) as (api, stage):
+        ended = await stage.run()
     last = str(api.bodies[-1])
 
-    assert KEY not in history and PAGE in history
+    assert ended.steps[0].result == {"text": PAGE}
     assert last.index('<data from="page">') < last.index(PAGE) < last.index("</data>", last.index(PAGE))
 
 
-@asynccontextmanager
-async def planned(
-    client: Client, folder: Path, provider: str, *script: Response
-) -> AsyncIterator[tuple[ModelApi, Stage]]:
-    """A model API with a script, and a worker that plans with it."""
-    async with planning(provider, *script) as (api, planner), staged(client, folder, TOOLS, planner) as stage:
-        yield api, stage
+# Planners that take over from a model in the middle of a task, and workers that have none: nothing is done again
 
 
-async def with_history(stage: Stage) -> tuple[Outcome, int, str]:
-    """The outcome, the attempts of the first planning, and everything that the history holds."""
-    handle = await stage.start()
-    ended = await outcome(handle)
-    history = await handle.fetch_history()
-    begun = [
-        one.activity_task_started_event_attributes.attempt
-        for one in history.events
-        if one.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
+NO_KEY = ModelError(401, "authentication_error", code="invalid_api_key")
+
+
+def booker(at: str, fails: int = 1) -> Any:
+    """A model that books one slot, whose key is refused then so many times."""
+    asked = list[None]()
+
+    def move(heard: ReceivedRequest) -> Response:
+        asked.append(None)
+        if not heard.turn:
+            return calls(ModelCall("book", {"at": at}))
+        return NO_KEY if len(asked) < 2 + fails else ModelReply(text="Done.")
+
+    return move
+
+
+async def taken_over(client: Client, folder: Path, api: ModelApi, provider: str, task: Task) -> Outcome:
+    """What comes of a task that the rules plan where the model cannot."""
+    async with running(api):
+        planner = FallbackPlanner([ModelPlanner(model_of(provider, api)), OfflinePlanner()])
+        async with staged(client, folder, TOOLS, planner) as stage:
+            return await stage.run(task)
+
+
+async def test_no_rule_calls_a_task_done_that_a_model_had_only_begun(
+    client: Client, tmp_path: Path, provider: str
+) -> None:
+    """What a model chose turn by turn may be half of the task: the rules neither repeat it nor say that it is all."""
+    api = api_of(provider, booker("15:00", fails=9))
+    ended = await taken_over(client, tmp_path, api, provider, reacting("book 15:00, then look up a price"))
+
+    assert (ended.status, ended.code, ended.reason) == (TaskStatus.FAILED, "gave_up", BEGUN)
+    assert [(step.id, step.status) for step in ended.steps] == [("t1.c0", StepStatus.COMPLETED)]
+
+
+async def test_the_rules_mend_a_call_of_a_model_that_came_back(client: Client, tmp_path: Path, provider: str) -> None:
+    """With an id that a step may have; and the model goes on from there as soon as it can be asked."""
+    api = api_of(provider, booker("14:00"))
+    ended = await taken_over(client, tmp_path, api, provider, reacting())
+
+    assert (ended.status, ended.result, api.violations) == (TaskStatus.COMPLETED, "Done.", [])
+    assert [(step.id, step.status, step.args["at"]) for step in ended.steps] == [
+        ("t1.c0", StepStatus.FAILED, "14:00"),
+        ("t1_c0-2", StepStatus.COMPLETED, "14:30:00"),
     ]
-    held = b"".join(one.SerializeToString() for one in history.events)
-    return ended, begun[0], held.decode(errors="replace")
+    assert "14:30" in api.requests[-1].all_text
+
+
+RECORD = record(Step(id="a", kind="get_price", args={"sku": "A-17"}), "completed", result={"amount": 24.5})
+
+
+async def test_a_task_that_began_without_a_conversation_is_told_as_a_whole(
+    client: Client, tmp_path: Path, provider: str
+) -> None:
+    """A long one whose newest run finds a model: it hears what was done before, and does not do it once more."""
+
+    def buyer(heard: ReceivedRequest) -> Response:
+        return ModelReply(text="24.5" if "24.5" in heard.all_text and "find the price" in heard.all_text else "nothing")
+
+    begun: dict[str, Any] = {"form": FORM, "task_id": "x", "started_at": NOW, "turn": 1, "planner": "offline"}
+    given = Progress(task=reacting("find the price"), records=[RECORD], revisions=[Revision(number=1)], **begun)
+    async with acting(client, tmp_path, provider, buyer) as one:
+        id = f"taken-{provider}-{tmp_path.name}"
+        handle = await client.start_workflow(AgentWorkflow.run, given, id=id, task_queue=one.stage.queue)
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.result, one.api.violations) == (TaskStatus.COMPLETED, "24.5", [])
+
+
+async def test_rules_open_no_conversation(client: Client, tmp_path: Path) -> None:
+    """So that a model which plans a later run knows that it has to be told all."""
+    async with staged(client, tmp_path, TOOLS, OfflinePlanner()) as stage:
+        handle = await stage.start("nothing that it knows")
+        await outcome(handle)
+        progress = await handle.query(AgentWorkflow.progress)
+
+    assert (progress.turn, progress.is_opened) == (1, False)
+
+
+async def test_a_worker_without_the_model_does_not_plan_from_the_news_alone() -> None:
+    """As after a start without its key: a person starts the right one; no rule takes the news for the task."""
+    news = Situation(turn=2, now=NOW, converses=True)
+    with pytest.raises(ApplicationError, match="offline keeps no conversation: start a worker with the planner"):
+        await ActivityEnvironment().run(Planning(OfflinePlanner(), {}, searchable=True).plan, news)
+
+
+@pytest.mark.parametrize("provider", ["anthropic"])
+async def test_what_an_earlier_task_left_is_no_step_of_this_one(client: Client, tmp_path: Path, provider: str) -> None:
+    """The rules plan the new task when they take over in its first turn."""
+    api = api_of(provider, lambda heard: NO_KEY if heard.turn else ModelReply(text="Done."))
+    async with running(api):
+        planner = FallbackPlanner([ModelPlanner(model_of(provider, api)), OfflinePlanner()])
+        async with staged(client, tmp_path, TOOLS, planner) as stage:
+            first = await stage.start(reacting())
+            await outcome(first)
+            run = first.first_execution_run_id
+            more = {"continues": run, "remains": Remains(records=(RECORD,), is_tainted=False)}
+            ended = await stage.run(Task(text="calculate 1 + 1", **more))
+
+    assert (ended.status, ended.code) == (TaskStatus.FAILED, "gave_up")
+    assert "needs the kind calculate" in ended.reason
+
+
+async def test_no_rule_answers_where_the_answer_is_to_fit_a_schema(
+    client: Client, tmp_path: Path, provider: str
+) -> None:
+    """What the user's program reads would be another thing; nothing is done before that is said."""
+    task = Task(text="get the price of A-17", result_schema={"type": "object"})
+    ended = await taken_over(client, tmp_path, api_of(provider, NO_KEY), provider, task)
+
+    assert (ended.status, ended.reason, ended.steps) == (TaskStatus.FAILED, ANSWERS_IN_TEXT, ())
+
+
+# Models of vendors that add fields, or whose replies cannot be read
+
+
+BOOKS = calls(ModelCall("book", {"at": "14:30"}))
+PRICE = Price(input=3, output=15, cache_read=0.3, cache_write=3.75)
+
+
+@dataclass
+class DeepSeek(LocalServer):
+    """Thinks before each reply, and wants each thought back."""
+
+    quirks: frozenset[Quirk] = frozenset([Quirk.REASONING])
+
+    def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
+        said = [one for one in body["messages"] if one["role"] == "assistant"]
+        if any(one.get("reasoning_content") != THOUGHT for one in said):
+            return ModelError(400, "invalid_request_error", DEEPSEEK)
+        return super().answer(path, headers, body)
+
+
+async def test_a_task_gives_each_thought_back(client: Client, tmp_path: Path) -> None:
+    """In each request, also after a mistake of the model and after an empty reply."""
+    api = DeepSeek([BOOKS, ModelReply(), calls(ModelCall("bok", {})), ModelReply(text="It is booked.")])
+    async with running(api), staged(client, tmp_path, TOOLS, ModelPlanner(adapter_of("openai", api))) as stage:
+        ended = await stage.run(reacting())
+
+    assert (ended.status, ended.result, ended.spent.model_calls) == (TaskStatus.COMPLETED, "It is booked.", 4)
+    assert (len(api.bodies), api.violations) == (4, [])
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+async def test_the_next_vendor_gets_no_thought_of_the_first(client: Client, tmp_path: Path, provider: str) -> None:
+    """The rest of the conversation is the same, and holds its rules."""
+    first = DeepSeek([BOOKS, ModelError(402, "insufficient_quota", code="insufficient_quota")])
+    async with running(first), planning(provider, ModelReply(text="It is booked.")) as (second, ready):
+        planners = FallbackPlanner([ModelPlanner(adapter_of("openai", first)), ready])
+        async with staged(client, tmp_path, TOOLS, planners) as stage:
+            ended = await stage.run(reacting())
+
+    assert (ended.status, ended.result, ended.planner) == (TaskStatus.COMPLETED, "It is booked.", ready.name)
+    assert second.violations == [] and THOUGHT not in str(second.bodies) and len(second.bodies) == 1
+
+
+def test_a_message_keeps_its_fields_after_a_summary() -> None:
+    """Those of Messages and Responses stay, too, where the adapter finds them valid."""
+    now = Situation(turn=1, now=datetime(2026, 11, 1, tzinfo=UTC), text="x", strategy="react")
+    call = ToolCall("c", "book", {})
+    said = AssistantTurn("", (call,), ({"type": "x"},), "m", vendor={"reasoning_content": "I look."})
+
+    def turn(number: int, upto: int = 0) -> RecordedTurn:
+        exchange = Exchange(UserTurn("go on"), said, StopReason.CALLS, Usage())
+        return RecordedTurn("t", 0, number, now, Proposed(proposal=Answer(result=None)), exchange, upto)
+
+    found = conversation.turns([turn(1), turn(2), turn(3, upto=1)], now)
+    kept = [one for one in found if isinstance(one, AssistantTurn)]
+
+    assert kept == [replace(said, follows_summary=True)]
+
+
+def unreadable(provider: str, *, is_counted: bool) -> RawBytes:
+    """A stream that becomes unreadable, before or after its count."""
+    events = [event_bytes(event) for event in WHOLE[provider] if isinstance(event, dict)]
+    cut = [*events[:-1], b'data: {"type": \n\n'] if is_counted else [events[0], b'data: {"type": \n\n']
+    return RawBytes(json_answer(200, b"".join(cut), **{"content-type": "text/event-stream"}))
+
+
+@pytest.mark.parametrize(("is_counted", "has_next"), [(True, True), (False, True), (False, False)])
+async def test_an_unreadable_stream_is_asked_for_once_more_and_paid_twice(
+    client: Client, tmp_path: Path, is_counted: bool, has_next: bool
+) -> None:
+    """Then the next planner plans, or a person is asked, since it is no outage that ends by itself: nothing waits."""
+    raw = unreadable("openai", is_counted=is_counted)
+    async with running(api_of("openai", raw)) as first, planning("anthropic", ModelReply(text="Done.")) as (_, ready):
+        planners = [ModelPlanner(adapter_of("openai", first), price=PRICE), *([ready] if has_next else [])]
+        async with staged(client, tmp_path, TOOLS, FallbackPlanner(planners), jitter=lambda: 0.01) as stage:
+            handle = await stage.start(reacting(usd=None if has_next else 5.0))
+            ended = await outcome(handle)
+    tokens = ended.spent.tokens - (130 if has_next else 0)
+
+    assert (len(first.bodies), ended.spent.model_calls, await timers(handle)) == (2, 2 + has_next, [])
+    assert tokens == 2 * 120 if is_counted else tokens > 32_000
+    if has_next:
+        assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "Done.")
+    else:
+        assert ended.status is TaskStatus.ESCALATED and "twice" in ended.reason and (ended.spent.usd or 0) > 0.4

@@ -10,25 +10,31 @@ import pytest
 from activities.planning.transcript import EXCHANGE
 from activities.providers.adapter import AdapterOptions
 from activities.providers.messages import AssistantTurn, Request, ToolCall, ToolResult, UserTurn, estimate_input
-from activities.providers.vendor_fields import joined
-from evals.fakes.model_api import Json, json_answer, running
-from evals.fakes.script import RawBytes
-from tests.providers.asking import ASKED, WEATHER, request
-from tests.providers.vendors import (
+from evals.fakes.model_api import Json, running
+from tests.providers.asking import ASKED, WEATHER, answered, request
+from tests.providers.wire import (
     DEEPSEEK,
     GEMINI,
     MISTRAL,
     Recorder,
     Rule,
-    answered,
+    begun,
     blocks,
+    body,
+    call_delta,
     deltas,
+    done,
+    ended,
     events_of,
+    function_call,
     message,
     model_at,
+    piece,
+    response,
     second_request,
+    stream,
+    text,
 )
-from tests.providers.wire import begun, call_delta, ended, function_call, piece, response, stream, text
 
 ROME = '{"place":"Rome"}'
 CALLS: Json = {"tool_calls": [{"id": "c", "type": "function", "function": {"name": "weather", "arguments": ROME}}]}
@@ -101,26 +107,14 @@ CHAT: Mapping[str, tuple[Json, Sequence[Json]]] = {
         [{"content": [{"type": "text", "text": "At"}]}, {"content": [{"type": "reference", "reference_ids": [7]}]}],
     ),
     "what nobody knows yet": (
-        {"x_state": {"n": 2, "deep": [1, {"a": None}]}, "x_flag": False, **CALLS},
+        {"x_state": {"n": 2, "deep": [1, {"a": None}]}, "x_flag": False, "phase": "final", "signature": "y", **CALLS},
         [
-            {"x_state": {"n": 1, "deep": [1, {"a": None}]}, "x_flag": True},
-            {"x_state": {"n": 2}, "x_flag": False},
+            {"x_state": {"n": 1, "deep": [1, {"a": None}]}, "x_flag": True, "phase": "final", "signature": "x"},
+            {"x_state": {"n": 2}, "x_flag": False, "phase": "final", "signature": "y"},
             call_delta(ROME),
         ],
     ),
 }
-
-
-@pytest.mark.parametrize("is_streamed", [True, False])
-@pytest.mark.parametrize("name", CHAT)
-async def test_a_message_goes_back_with_what_its_vendor_added(name: str, is_streamed: bool) -> None:
-    """In each later request, in a stream or not; also an empty text."""
-    whole, parts = CHAT[name]
-    stop = "tool_calls" if "tool_calls" in whole else "stop"
-    raw = deltas(*parts, stop=stop) if is_streamed else message({"content": None, **whole}, stop)
-    _, messages = await second_request("openai", raw)
-
-    assert messages[2] == {"role": "assistant", "content": None, **whole}
 
 
 THINKING = {"type": "thinking", "thinking": "I look.", "signature": "S=="}
@@ -152,22 +146,8 @@ MESSAGES: Mapping[str, tuple[Sequence[Json], Sequence[Json]]] = {
             *(begun(2), piece(2, ROME), ended(2)),
         ],
     ),
-    "an unknown field": (
-        [{**USE, "signature": "S=="}],
-        [begun(0, signature="S=="), piece(0, ROME), ended(0)],
-    ),
+    "an unknown field": ([{**USE, "signature": "S=="}], [begun(0, signature="S=="), piece(0, ROME), ended(0)]),
 }
-
-
-@pytest.mark.parametrize("is_streamed", [True, False])
-@pytest.mark.parametrize("name", MESSAGES)
-async def test_blocks_go_back_as_they_came(name: str, is_streamed: bool) -> None:
-    """Also those of a type or with a field that the API does not describe."""
-    content, events = MESSAGES[name]
-    raw = events_of(*events, stop="tool_use") if is_streamed else blocks(*content, stop="tool_use")
-    _, messages = await second_request("anthropic", raw)
-
-    assert messages[1] == {"role": "assistant", "content": [*content]}
 
 
 async def test_blocks_stay_where_a_server_gives_two_calls_one_id() -> None:
@@ -187,17 +167,34 @@ ITEMS: Sequence[Json] = [
 ]
 
 
-@pytest.mark.parametrize("is_streamed", [True, False])
-async def test_items_go_back_as_they_came(is_streamed: bool) -> None:
-    """As the items of other types do."""
-    last = response(*ITEMS)
-    parts = [{"type": "response.output_item.done", "output_index": at, "item": item} for at, item in enumerate(ITEMS)]
-    raw = (
-        stream(*parts, response()) if is_streamed else RawBytes(json_answer(200, json.dumps(last["response"]).encode()))
-    )
-    _, items = await second_request("responses", raw)
+KEPT = [
+    *(("openai", name, *pair) for name, pair in CHAT.items()),
+    *(("anthropic", name, *pair) for name, pair in MESSAGES.items()),
+    ("responses", "items", ITEMS, [done(item, at) for at, item in enumerate(ITEMS)]),
+]
 
-    assert items[1:4] == ITEMS
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+@pytest.mark.parametrize(("wire", "name", "whole", "parts"), KEPT)
+async def test_a_message_goes_back_with_what_its_vendor_added(
+    wire: str, name: str, whole: Any, parts: Sequence[Json], is_streamed: bool
+) -> None:
+    """In each later request, in a stream or not; also an empty text, and a type or a field that no API describes."""
+    match wire:
+        case "openai":
+            stop = "tool_calls" if "tool_calls" in whole else "stop"
+            raw = deltas(*parts, stop=stop) if is_streamed else message({"content": None, **whole}, stop)
+            kept = [{"role": "assistant", "content": None, **whole}]
+        case "anthropic":
+            raw = events_of(*parts, stop="tool_use") if is_streamed else blocks(*whole, stop="tool_use")
+            kept = [{"role": "assistant", "content": [*whole]}]
+        case _:
+            raw = stream(*parts, response()) if is_streamed else body(json.dumps(response(*whole)["response"]))
+            kept = [*whole]
+    _, messages = await second_request(wire, raw)
+    first = 2 if wire == "openai" else 1
+
+    assert messages[first : first + len(kept)] == kept
 
 
 REPLIES = {
@@ -223,16 +220,9 @@ async def test_nobody_else_gets_what_a_vendor_added(provider: str, to: str, same
 
 async def test_what_only_answers_does_not_go_back() -> None:
     """OpenAI and Mistral reject fields that they do not know."""
-    only: Json = {
-        "refusal": None,
-        "annotations": [],
-        "audio": None,
-        "function_call": None,
-        "index": 0,
-        "parsed": {"a": 1},
-    }
-    call = call_with(index=0)
-    raw = message({"content": "At Rome.", **only, "images": ["x"], "citations": ["y"], "x": None, **call})
+    only: Json = dict.fromkeys(("refusal", "audio", "function_call", "x"))
+    only |= {"annotations": [], "index": 0, "parsed": {"a": 1}, "images": ["x"], "citations": ["y"]}
+    raw = message({"content": "At Rome.", **only, **call_with(index=0)})
     _, messages = await second_request("openai", raw)
 
     assert messages[2] == {"role": "assistant", "content": "At Rome.", **CALLS}
@@ -280,7 +270,6 @@ async def test_what_a_server_wants_of_a_turn_is_learned_from_its_rejection(name:
 
 
 async def test_a_rejection_that_teaches_nothing_is_not_repeated() -> None:
-    """One request more would be rejected, too."""
     async with running(Recorder([message({"content": "30."})], rule=lambda _: "reasoning_content is odd")) as api:
         with pytest.raises(Exception, match="is odd"):
             await model_at("openai", api).reply(request(ASKED))
@@ -305,32 +294,17 @@ def test_a_conversation_of_an_older_worker_is_read() -> None:
     assert EXCHANGE.validate_json(EXCHANGE.dump_json(EXCHANGE.validate_python(newer))).said.vendor == new.vendor
 
 
-def test_a_summary_leaves_each_message_its_own_fields() -> None:
-    """DeepSeek wants them in every message, whatever came before it."""
-    turn = replace(SAID, by="m", vendor={"reasoning_content": "I look."}, follows_summary=True)
-
-    assert turn.rewritten("(nothing)").vendor == turn.vendor
-
-
 async def test_what_is_nested_too_deeply_is_left_out() -> None:
     """The store could not keep it, and nothing else is lost."""
     deep = f'{{"reasoning_content": "I look.", "x": {"[" * 600}{"]" * 600}, "content": "Rome."}}'
-    raw = RawBytes(json_answer(200, f'{{"choices": [{{"message": {deep}, "finish_reason": "stop"}}]}}'.encode()))
-    reply, messages = await second_request("openai", raw)
+    whole = f'{{"choices": [{{"message": {deep}, "finish_reason": "stop"}}]}}'
+    reply, messages = await second_request("openai", body(whole))
 
     assert messages[2] == {"role": "assistant", "content": "Rome.", "reasoning_content": "I look."}
     assert reply.turn.aside == "I look."
 
 
-def test_pieces_are_joined_and_what_comes_whole_is_not() -> None:
-    """By the names of the fields."""
-    found = joined({"reasoning": "a", "phase": "final", "signature": "x"}, {"reasoning": "a", "phase": "final"})
-
-    assert joined(found, {"signature": "y", "n": 1}) == {"reasoning": "aa", "phase": "final", "signature": "y", "n": 1}
-
-
 def test_a_request_is_estimated_with_what_goes_back() -> None:
-    """It is input."""
     long = replace(SAID, vendor={"reasoning_content": "x" * 3_000})
     sizes = [estimate_input(Request("", [WEATHER], [*ASKED, turn])) for turn in (SAID, long)]
 

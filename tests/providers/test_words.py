@@ -11,12 +11,6 @@ from typing import Any
 
 import pytest
 from openai.types.chat import ChatCompletionChunk
-from openai.types.chat.chat_completion_chunk import (
-    Choice,
-    ChoiceDelta,
-    ChoiceDeltaToolCall,
-    ChoiceDeltaToolCallFunction,
-)
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio import activity
@@ -45,7 +39,7 @@ from activities.toolbox.resources import Resources
 from activities.words import Words
 from client import document
 from client.client import TaskHandle
-from client.events import ModelSays, StepChanged, TaskEvent
+from client.events import ModelSays, RequestRetried, TaskEvent, Thinking
 from client.follow import fetch_state
 from client.tasks import Handle, query_words
 from console.render.live import running_frame
@@ -61,11 +55,11 @@ from tests.gate import on_sqlite
 from tests.harness import DONE, Proposals, outcome, plan, staged, step as planned
 from tests.processes import ROOT, Processes
 from tests.providers.acting import acting, reacting
-from tests.providers.asking import ASKED, request
+from tests.providers.asking import ASKED, IDLE, number_of_events, request
 from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of, quickly_one
 from tests.providers.test_react_crash import begun, working
-from tests.providers.test_streams import IDLE, number_of_events
+from tests.providers.wire import call_delta, chunk
 from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
@@ -113,13 +107,17 @@ async def until_words(handle: Handle) -> list[Unfinished]:
 
 @quickly_one
 async def test_words_are_read_while_they_come(client: Client, tmp_path: Path, provider: str) -> None:
-    """Each part once and in order, before the reply is complete; the answer of a turn is all of them."""
-    async with acting(client, tmp_path, provider, Streamed(ModelReply(text=LONG), pause=0.02)) as act:
-        events = await followed(client, await act.stage.start(reacting()))
+    """Each part once and in order, before the reply is complete, and written nowhere: the worker's memory has them."""
+    async with acting(client, tmp_path, provider, Streamed(ModelReply(text=LONG), pause=0.04)) as act:
+        handle = await act.stage.start(reacting())
+        following = asyncio.create_task(followed(client, handle))
+        await until_words(handle)
+        await asyncio.sleep(1)
+        written, events = await rows(sqlite_url(tmp_path)), await following
     heard = [event for event in events if isinstance(event, ModelSays)]
     told, over = heard[:-1], heard[-1]
 
-    assert len(told) > 1 and (over.is_over, over.text) == (True, "")
+    assert len(told) > 1 and (over.is_over, over.text, written) == (True, "", [])
     assert LONG.startswith(said(events, "plan:1")) and len(said(events, "plan:1")) > len(LONG) / 4
     assert [event.start for event in told] == [sum(len(one.text) for one in told[:at]) for at in range(len(told))]
 
@@ -141,7 +139,7 @@ async def test_of_a_plan_people_read_what_is_for_them(client: Client, tmp_path: 
 
 @pytest.mark.full
 async def test_a_step_that_asks_a_model_is_read_too(client: Client, tmp_path: Path) -> None:
-    """By the id of the step, on the loop of the tools."""
+    """By the id of the step, on the loop of the tools; a planner that asks no model says nothing."""
     proposals: Proposals = [plan(planned("text", "compose", what="a letter", results=["Rome"])), DONE]
     async with running(api_of("anthropic", Streamed(ModelReply(text=LONG), pause=0.02))) as api:
         model = model_of("anthropic", api)
@@ -149,6 +147,7 @@ async def test_a_step_that_asks_a_model_is_read_too(client: Client, tmp_path: Pa
             events = await followed(client, await stage.start())
 
     assert LONG.startswith(said(events, "text")) and len(said(events, "text")) > len(LONG) / 4
+    assert {event.activity for event in events if isinstance(event, ModelSays)} == {"text"}
 
 
 @quickly_one
@@ -334,20 +333,6 @@ async def test_words_for_which_nobody_asks_are_not_written(client: Client, tmp_p
     assert 2 <= len([sent for sent in ours if "replan_listeners" in sent]) <= ended.spent.seconds + 3
 
 
-@pytest.mark.full
-async def test_in_one_worker_words_are_written_nowhere(client: Client, tmp_path: Path) -> None:
-    """Its memory has them."""
-    async with acting(client, tmp_path, "anthropic", Streamed(ModelReply(text=LONG), pause=0.05)) as act:
-        handle = await act.stage.start(reacting())
-        following = asyncio.create_task(followed(client, handle))
-        await until_words(handle)
-        await asyncio.sleep(2)
-        written = await rows(sqlite_url(tmp_path))
-        events = await following
-
-    assert written == [] and len(said(events, "plan:1")) > len(LONG) / 4
-
-
 async def test_many_that_speak_share_what_is_told(client: Client, tmp_path: Path) -> None:
     """One answer stays small, however many models are asked at once."""
     engine = await open_store(sqlite_url(tmp_path))
@@ -394,16 +379,6 @@ async def heard(streams: Streams, handle: Handle, *, with_words: bool) -> list[t
 
 
 @pytest.mark.full
-async def test_a_script_of_proposals_says_nothing(client: Client, tmp_path: Path) -> None:
-    """A planner that asks no model has no words, and following goes on as ever."""
-    async with staged(client, tmp_path, TOOLS, [plan(planned("one", "get_price", sku="A-17")), DONE]) as stage:
-        events = await followed(client, await stage.start())
-
-    assert any(isinstance(event, StepChanged) for event in events)
-    assert not any(isinstance(event, ModelSays) for event in events)
-
-
-@pytest.mark.full
 async def test_a_terminal_shows_the_last_words_below_the_tree(
     client: Client, server: DevServer, tmp_path: Path
 ) -> None:
@@ -440,24 +415,6 @@ async def test_off_a_terminal_words_are_lines_and_events(client: Client, server:
     assert [run.returncode for run in refused] == [2, 2]
 
 
-SHOWN = {
-    "<think>No": "",
-    "<think>Not this.</think>Rome.": "Rome.",
-    "Rome <thi": "Rome ",
-    "Rome <b>": "Rome <b>",
-    " \n Rome.": "Rome.",
-}
-
-
-@pytest.mark.parametrize(("written", "shown"), SHOWN.items(), ids=SHOWN)
-def test_reasoning_in_a_text_is_no_word(written: str, shown: str) -> None:
-    """Some servers write it there, between marks that may be half written."""
-    draft = ChatCompletions(MODEL, Endpoint(KEY))._draft()
-    draft.add(ChatCompletionChunk.construct(choices=[Choice.construct(delta=ChoiceDelta(content=written))]))
-
-    assert spoken.words(draft, request(ASKED)) == (len(shown), shown)
-
-
 async def test_a_worker_that_knows_no_words_says_none(client: Client, tmp_path: Path) -> None:
     """As in a replay: the query is answered, and empty."""
     queue = f"mute-{uuid.uuid4().hex[:8]}"
@@ -475,24 +432,87 @@ async def test_a_worker_that_knows_no_words_says_none(client: Client, tmp_path: 
     assert told == []
 
 
-ARGUMENTS = {
-    '{"beca': "",
-    '{"because": "To know': "To know",
-    '{"because": "To know", "steps": [{"id": "a", "title": "Look': "To know\nLook",
-    '{"steps": [{"kind": "x", "title": "Look"}, {"title": "Book", "args": {"title": "no"': "Look\nBook",
-    '{"because": 7, "steps": [7, {"title": {}}]}': "",
-    "no JSON": "",
-    "7": "",
+CALLED = "a call: "
+SHOWN = {
+    "<think>No": "",
+    "<think>Not this.</think>Rome.": "Rome.",
+    "Rome <thi": "Rome ",
+    "Rome <b>": "Rome <b>",
+    " \n Rome.": "Rome.",
+    CALLED + '{"beca': "",
+    CALLED + '{"because": "To know': "To know",
+    CALLED + '{"because": "To know", "steps": [{"id": "a", "title": "Look': "To know\nLook",
+    CALLED + '{"steps": [{"kind": "x", "title": "Look"}, {"title": "Book", "args": {"title": "no"': "Look\nBook",
+    CALLED + '{"because": 7, "steps": [7, {"title": {}}]}': "",
+    CALLED + "no JSON": "",
+    CALLED + "7": "",
 }
 
 
-@pytest.mark.parametrize(("written", "shown"), ARGUMENTS.items(), ids=ARGUMENTS)
-def test_of_arguments_the_words_are_shown_as_far_as_they_came(written: str, shown: str) -> None:
-    """Those that the definition of the tool names, and no other value."""
+@pytest.mark.parametrize(("written", "shown"), SHOWN.items(), ids=SHOWN)
+def test_words_are_shown_as_far_as_they_came(written: str, shown: str) -> None:
+    """No reasoning between marks, which may be half written; of arguments those that the tool's definition names."""
     draft = ChatCompletions(MODEL, Endpoint(KEY))._draft()
-    function = ChoiceDeltaToolCallFunction(name="propose", arguments=written)
-    call = ChoiceDeltaToolCall(index=0, id="a", function=function, type="function")
-    draft.add(ChatCompletionChunk.construct(choices=[Choice.construct(delta=ChoiceDelta(tool_calls=[call]))]))
-    tools = [ToolDefinition("propose", "", {}, words=("because", "steps.title"))]
+    delta = call_delta(written.removeprefix(CALLED)) if written.startswith(CALLED) else {"content": written}
+    draft.add(ChatCompletionChunk.model_validate(chunk(delta)))
+    tools = [ToolDefinition("weather", "", {}, words=("because", "steps.title"))]
 
     assert spoken.words(draft, replace(request(ASKED), tools=tools)) == (len(shown), shown)
+
+
+# Streams that break or are slow while a whole task runs
+
+
+@quickly_one
+@pytest.mark.parametrize("then", ["drop", "stall"])
+async def test_half_a_call_is_never_executed(client: Client, tmp_path: Path, provider: str, then: Any) -> None:
+    """The attempt is repeated once, with one request, and only the whole call is made.
+
+    A reader is told that the attempt is the second and why it is made, with what comes of its reply.
+    """
+    plan_ = {"because": "Rome is warmer, " * 40, "steps": [step("price", "get_price", sku="A-17")]}
+    price = ModelReply((ModelCall("propose_plan", plan_),))
+    half = number_of_events(provider, price) // 2  # a stall before the first word is a slow server's right
+    script = (Streamed(price, events=half, then=then), Streamed(price, pause=0.1), finishes("24.50"))
+    async with running(api_of(provider, *script)) as api:
+        planner = ModelPlanner(model_of(provider, api, idle_timeout=IDLE))
+        async with staged(client, tmp_path, TOOLS, planner) as stage:
+            handle = await stage.start()
+            told = [event async for event in TaskHandle(client, handle.id).follow()]
+            ended = await outcome(handle)
+    retried = [event for event in told if isinstance(event, RequestRetried)]
+    thinking = [event for event in told if isinstance(event, Thinking) and event.tokens]
+
+    assert (ended.status, ended.result) == (TaskStatus.COMPLETED, "24.50")
+    assert [step.args for step in ended.steps] == [{"sku": "A-17"}]
+    assert (len(api.bodies), api.violations, ended.spent.model_calls) == (3, [], 3)
+    assert ended.spent.tokens > 260
+    assert {(event.activity, event.attempt.number) for event in retried} == {("plan:1", 2)}
+    assert retried[0].attempt.code in ("unreachable", "timeout", "server_error")
+    assert thinking and {event.attempt for event in thinking} <= {1, 2} and thinking[-1].attempt == 2
+
+
+@quickly_one
+async def test_the_tokens_that_came_are_shown_and_nothing_else(client: Client, tmp_path: Path, provider: str) -> None:
+    """The count grows in the live view, and no text of the reply is in a heartbeat."""
+    slow = Streamed(finishes("Rome is warmer, " * 40), pause=0.1)
+    async with (
+        running(api_of(provider, slow)) as api,
+        staged(client, tmp_path, TOOLS, ModelPlanner(model_of(provider, api))) as stage,
+    ):
+        handle = await stage.start()
+        counts, frames, heartbeats = list[int](), list[str](), b""
+        while len({*counts} - {0}) < 2:
+            state, seen = await fetch_state(client, handle), await handle.describe()
+            heartbeats += b"".join(
+                one.heartbeat_details.SerializeToString() for one in seen.raw_description.pending_activities
+            )
+            if state and state.snapshot and state.snapshot.thinking:
+                counts += state.snapshot.thinking.values()
+                frames += running_frame(state.snapshot, None, (), 100, 20)
+            await asyncio.sleep(0.2)
+        ended = await outcome(handle)
+
+    assert ended.status is TaskStatus.COMPLETED
+    assert counts == sorted(counts) and b"Rome" not in heartbeats
+    assert any(line.endswith(f": thinking, {counts[-1]} tokens") for line in frames), frames

@@ -1,7 +1,9 @@
 """A worker with a key in its environment, as a user starts it, and the task that its model plans."""
 
 import asyncio
+import base64
 import json
+import re
 import subprocess
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,15 +17,30 @@ import pytest
 from temporalio.client import Client
 
 from activities.providers import anthropic as anthropic_adapter, openai as openai_adapter
+from activities.toolbox.find_tools import MAX_SHOWN as MOST_KINDS
+from activities.toolbox.json_schema import MAX_SCHEMA
+from activities.toolbox.reasoning.model_tools import CALL, MAX_ASKED
 from evals.fakes.model_api import KEY, ModelApi, running
-from evals.fakes.script import ModelCall, ModelError, ModelReply, ScriptedResponse, calls, finishes, proposes, step
+from evals.fakes.script import (
+    ModelCall,
+    ModelError,
+    ModelReply,
+    ReceivedRequest,
+    Response,
+    ScriptedResponse,
+    calls,
+    finishes,
+    proposes,
+    step,
+)
 from runtime import serve
 from runtime.dev_server import DevServer
 from runtime.settings import Settings
+from tests.documentation import files
 from tests.gate import sampled
 from tests.log_lines import lines_of, wrong
 from tests.processes import ROOT, Processes
-from tests.providers.planning import MAKER, PROVIDERS, api_of
+from tests.providers.planning import MAKER, PROVIDERS, api_of, quickly_one
 from workflows.faults import retries
 from workflows.limits.spending import MAX_OUTPUT
 from workflows.planning.situation import MAX_SHOWN
@@ -60,6 +77,14 @@ async def done(processes: Processes, *words: str) -> subprocess.CompletedProcess
     return await asyncio.to_thread(processes.starter, *words)
 
 
+def held(history: Path) -> str:
+    """An exported history, and the values of its payloads as text."""
+    exported = history.read_text()
+    return exported + "".join(
+        base64.b64decode(data).decode(errors="replace") for data in re.findall(r'"data": ?"([^"]*)"', exported)
+    )
+
+
 BOTH = calls(ModelCall("calculate", {"expression": "18% of 2450"}), ModelCall("calculate", {"expression": "1 + 1"}))
 SCRIPTS: dict[str, tuple[ModelReply, ModelReply]] = {
     "plan": (SUM, finishes("It is 441.")),
@@ -92,7 +117,8 @@ async def test_with_a_key_a_model_plans(server: DevServer, tmp_path: Path, provi
     assert (document["strategy"], document["spent"]["tool_calls"]) == (strategy, 2)
     assert asked == [name] * 3 and [problem for problem in map(wrong, lines) if problem] == []
     assert not any(secret in log for secret in (KEY, PROMPT, "It is 441"))
-    assert KEY not in (tmp_path / "history.json").read_text() + run.stdout + run.stderr
+    history = held(tmp_path / "history.json")
+    assert PROMPT in history and KEY not in history + run.stdout + run.stderr
 
 
 @pytest.mark.full
@@ -162,28 +188,162 @@ def test_a_planner_that_cannot_be_used_is_a_sentence(
 
 
 def test_the_default_models_are_known_to_the_sdks() -> None:
-    """A default that a provider takes out of service fails here with the SDK that says so."""
+    """A default that a provider takes out of service fails here with the SDK that says so, or that warns of it.
+
+    The DeprecationWarning would come before the request, and a warning is an error here.
+    """
     known = {*get_args(get_args(anthropic.types.model.Model)[0]), *get_args(openai.types.shared.chat_model.ChatModel)}
 
     assert set(DEFAULTS.values()) <= known
-
-
-def test_the_sdk_does_not_warn_of_the_default_model() -> None:
-    """Its DeprecationWarning would come before the request, and a warning is an error here."""
-    client = anthropic.Anthropic(api_key=KEY, base_url="http://127.0.0.1:1", max_retries=0)
-
+    client, words = anthropic.Anthropic(api_key=KEY, base_url="http://127.0.0.1:1", max_retries=0), "1 + 1"
     with client, pytest.raises(anthropic.APIConnectionError):
-        client.messages.create(
-            model=DEFAULTS["anthropic"], max_tokens=1, messages=[{"role": "user", "content": "1 + 1"}]
-        )
+        client.messages.create(model=DEFAULTS["anthropic"], max_tokens=1, messages=[{"role": "user", "content": words}])
 
 
 def test_the_page_says_what_is_so() -> None:
-    """Names and numbers that a reader relies on."""
-    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     request = own_activities.PLAN
 
-    assert all(f"`{model}`" in page for model in DEFAULTS.values())
-    assert f"{MAX_OUTPUT:,} tokens" in page and f"{MAX_SHOWN:,} characters" in page
+    assert all(f"`{model}`" in MODELS for model in DEFAULTS.values())
+    assert f"{MAX_OUTPUT:,} tokens" in MODELS and f"{MAX_SHOWN:,} characters" in MODELS
     assert (retries.PROFILES[request.retry].attempts, request.timeout) == (8, 300)
-    assert "eight attempts" in page and "take five minutes" in page
+    assert "eight attempts" in MODELS and "take five minutes" in MODELS
+    assert f"{MAX_ASKED:,} bytes" in MODELS and f"{MAX_SCHEMA // 1024} KB" in MODELS
+    assert f"more than {MOST_KINDS} kinds a model sees {MOST_KINDS}" in MODELS
+
+
+# What must stand nowhere: the key in no history and on no screen; keys, prompts and documents in no line of a log
+
+
+DOCUMENT, SAID = "planted-document-7c2d", "planted-answer-55aa"
+QUOTING = ModelError(529, "overloaded_error", f"no room for {PROMPT} and {DOCUMENT} of {KEY}")
+DENIED = ModelError(
+    400, "invalid_request_error", f"prompt is too long: {PROMPT} {DOCUMENT} {KEY}", "context_length_exceeded"
+)
+READ = {"name": "planted.md"}
+ASKED = [
+    ModelCall("summarise", {"text": f"{DOCUMENT}. It rains.", "sentences": 1}),
+    ModelCall("compose", {"what": PROMPT, "results": {"page": DOCUMENT}}),
+    ModelCall("read_document", {"name": f"{DOCUMENT}.md"}),  # there is none: the refusal names it
+]
+
+
+PLAN = [
+    step(f"s{number}", call.name, **call.args) for number, call in enumerate(ASKED) if not isinstance(call.args, str)
+]
+SECRETS: dict[str, list[Response]] = {
+    "plan": [proposes(step("page", "read_document", **READ)), proposes(*PLAN), ModelReply(text=DOCUMENT)],
+    "react": [calls(ModelCall("read_document", READ)), calls(*ASKED), calls(ModelCall("nothing", {"of": DOCUMENT}))],
+}
+"""It reads, has things summarised and composed, is refused, and makes a mistake; then its provider fails twice."""
+ENDS: dict[str, Response] = {"plan": finishes(SAID), "react": ModelReply(text=SAID)}
+
+
+class Talkative:
+    """A model that says these things in turn, and something else where it is asked by a step, or for a summary."""
+
+    def __init__(self, provider: str, strategy: str) -> None:
+        """Begin."""
+        # OpenAI's APIs are asked a second time, without the limit of the reply, which may be what is too long.
+        denied = [DENIED] * (1 if provider == "anthropic" else 2)
+        self._moves = [*SECRETS[strategy], QUOTING, *denied, ENDS[strategy]]
+
+    def __call__(self, heard: ReceivedRequest) -> Response:
+        """Say the next thing."""
+        return self._moves.pop(0) if heard.tools else ModelReply(text=f"{SAID}: {DOCUMENT}")
+
+
+@pytest.mark.parametrize("strategy", [pytest.param("plan", marks=pytest.mark.full), "react"])
+@quickly_one
+@pytest.mark.timeout(180)
+async def test_no_secret_leaves_its_place(server: DevServer, tmp_path: Path, provider: str, strategy: str) -> None:
+    """Over documents, steps that ask a model, refusals, mistakes, summaries, failures that quote, and all screens."""
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "planted.md").write_text(f"# Planted\n\n{DOCUMENT}. It rains.\n")
+    name = f"secret-{provider}-{strategy}"
+    async with prepared(provider, Talkative(provider, strategy)) as api:
+        processes = Processes(server.address, tmp_path, environment(provider, api))
+        with processes.worker("--dev", "--documents", str(tmp_path / "documents"), "--queue", name):
+            run = await done(processes, "--task", PROMPT, "--id", name, "--queue", name, "--strategy", strategy)
+            shown = [await done(processes, word, name) for word in ("show", "explain")]
+            shown += [await done(processes, "transcript", name, "--full", "--queue", name)]
+            history = tmp_path / "history.json"
+            await done(processes, "export", name, str(history))
+    log, screens = (tmp_path / "worker.log").read_text(), run.stdout + "".join(one.stdout for one in shown)
+
+    assert (run.returncode, api.violations) == (0, []), run.stdout + run.stderr
+    assert not [secret for secret in (KEY, PROMPT, DOCUMENT, SAID) if secret in log]
+    assert DOCUMENT in held(history) and KEY not in held(history) + screens + run.stderr
+    assert DOCUMENT in screens and all(f'"role": "{role}"' in log for role in ("planner", "step", "compaction"))
+
+
+# Steps that ask a model, with a key and without
+
+
+MODELS, TOOLS = ((ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("models", "tools"))
+[PAGE_PLAN] = [
+    block for block in re.findall(r"^```json\n(.*?)^```", MODELS, flags=re.DOTALL | re.MULTILINE) if '"steps"' in block
+]
+TEXT = "planted-document-77ab. The lamp costs 24.50 euros."
+ASKED_OF_STEPS = (
+    ModelReply((ModelCall(CALL, {"days": 30}),)),
+    ModelReply(text="planted-letter: Dear Ada, 30 days."),
+    finishes("planted-answer"),
+    ModelReply(text="Friendly"),
+    ModelReply(text="planted-summary."),
+)
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> str:
+    """The page's tool that asks a model, as a file."""
+    file = tmp_path / "my_judge.py"
+    file.write_text(files(TOOLS)["my_judge.py"])
+    return str(file)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.full
+async def test_with_a_key_steps_ask_the_planner_s_model(
+    server: DevServer, tmp_path: Path, provider: str, mine: str
+) -> None:
+    """The plan and the tool of the pages; what they read and what the model says stands in no log line."""
+    (tmp_path / "plan.json").write_text(PAGE_PLAN)
+    queue = ("--queue", f"steps-{provider}")
+    async with prepared(provider, *ASKED_OF_STEPS) as api:
+        processes = Processes(server.address, tmp_path, environment(provider, api))
+        with processes.worker("--dev", *queue, "--log", "json", "--tools", mine):
+            plan = await done(processes, "--plan", str(tmp_path / "plan.json"), *queue, "--json")
+            tone = await done(processes, "call", "judge", json.dumps({"text": TEXT}), *queue, "--json")
+            short = await done(processes, "call", "summarise", json.dumps({"text": TEXT}), *queue, "--json")
+            tools = await done(processes, "tools", *queue)
+            one = await done(processes, "tools", "judge", *queue)
+    results = [step["result"] for run in (plan, tone, short) for step in json.loads(run.stdout)["steps"]]
+    log = (tmp_path / "worker.log").read_text()
+
+    assert results[1:4] == [{"days": 30}, {"text": ASKED_OF_STEPS[1].text, "method": "model"}, {"friendly": True}]
+    assert (results[4]["method"], json.loads(plan.stdout)["spent"]["tokens"], api.violations) == ("model", 390, [])
+    assert "asks a model: 5,000 tokens at the most" in one.stdout
+    assert "planted" not in log and "extract " in tools.stdout and "Not offered" not in tools.stdout
+
+
+@pytest.mark.full
+async def test_without_a_model_what_asks_one_is_not_offered(server: DevServer, tmp_path: Path, mine: str) -> None:
+    """It is said in one line, and the kinds that have a plain twin are there."""
+    processes = Processes(server.address, tmp_path)
+    with processes.worker("--dev", "--queue", "no-model", "--tools", mine):
+        tools = await done(processes, "tools", "--queue", "no-model")
+
+    assert is_without_model(tools.stdout), tools.stdout
+
+
+def test_a_check_without_a_model_says_what_is_not_offered(tmp_path: Path, mine: str) -> None:
+    processes = Processes("localhost:1", tmp_path)
+    checked = processes.asked("--check", "--tools", mine)
+
+    assert is_without_model(checked.stdout), checked.stdout
+
+
+def is_without_model(said: str) -> bool:
+    """Whether a list of tools has those that need no model, and names the one that is left out."""
+    left_out = "Not offered, since this worker has no model: judge\n" in said
+    return left_out and "summarise" in said and "compose" in said and "extract" not in said
