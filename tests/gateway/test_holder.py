@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -267,7 +268,7 @@ CANNOT_SERVE: dict[str, tuple[tuple[str, ...], str]] = {
     "an odd session": (("--session", "a b", "--", "true"), "--session cannot be used"),
     "an odd word": (("--doubt", "guess", "--", "true"), "'ask', 'repeat' or 'replay'"),
     "a page without tasks": (("--page", "http://x", "--", "true"), "add --tasks, or leave --page out"),
-    "a mistake in a tools file": (("--tools", "{state}/bad.toml"), "The gateway cannot serve: {state}/bad.toml:1"),
+    "a mistake in a tools file": (("--tools", "{state}/bad.toml"), "The gateway cannot serve.*{state}/bad.toml"),
     "an approval, which needs tasks": (("--tools", "{state}/shop.toml"), "shop.pay has approve=.*add --tasks"),
 }
 
@@ -280,7 +281,8 @@ def test_what_cannot_be_served_is_said_where_the_agent_starts(
     place.tools_file(APPROVED)
     (place.state / "bad.toml").write_text("[servers.shop]\n")
     agent = Agent(place, *(option.format(state=place.state) for option in options))
-    agent.send("initialize", HELLO)
+    with suppress(OSError):  # it may have ended by now
+        agent.send("initialize", HELLO)
 
     assert re.search(reason.format(state=place.state), agent.errors(), re.DOTALL)
 
