@@ -301,7 +301,7 @@ def test_twenty_calls_at_once_that_differ_in_words_are_twenty(shop: Shop) -> Non
         ("error after", "the printer broke"),
         ("error before", "no such account"),
         ("rpc after", "insufficient funds"),
-        ("die after", "the server of shop.pay ended"),
+        ("die after", "raised Unreachable"),
     ],
 )
 def test_what_a_server_says_after_it_has_begun_proves_nothing(shop: Shop, do: Do, words: str) -> None:
