@@ -2,32 +2,20 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from temporalio.client import WorkflowHandle
 
 from runtime.client import connect
-from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, chain, start
 from tests.harness import DONE, outcome
 from tests.workflows.history import calls
 from tests.workflows.test_agent_long import EARLY, runs
-from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
-
-
-@pytest.fixture
-async def early_server(tmp_path: Path) -> AsyncIterator[DevServer]:
-    """A server that suggests a new run after about two proposals."""
-    spec = ServerSpec(
-        tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=EARLY
-    )
-    async with DevServer(spec, await find_cli(lambda _: None)) as running:
-        yield running
 
 
 async def another_run(handle: WorkflowHandle[AgentWorkflow, Outcome], known: set[str | None]) -> None:
@@ -37,16 +25,17 @@ async def another_run(handle: WorkflowHandle[AgentWorkflow, Outcome], known: set
     known.add(run)
 
 
+@pytest.mark.parametrize("own_server", [EARLY], indirect=True)
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.full)])
 @pytest.mark.timeout(180)
 async def test_a_worker_killed_as_a_new_run_begins_loses_nothing(
-    early_server: DevServer, tmp_path: Path, kills: int
+    own_server: DevServer, tmp_path: Path, kills: int
 ) -> None:
     """As often, at the first sign of the new run: the task completes, no step is scheduled twice."""
     notes, words = tmp_path / "notes", [f"w{number}" for number in range(2 * (kills + 1))]
-    client = await connect(address=early_server.address, plain=True)
+    client = await connect(address=own_server.address, plain=True)
     plans = [chain(notes, word, seconds=0.1) for word in words]
-    workers = Workers(early_server.address, tmp_path, [*plans, DONE])
+    workers = Workers(own_server.address, tmp_path, [*plans, DONE])
     handle = await start(client, workers.queue)
     known: set[str | None] = {handle.first_execution_run_id}
     latest: WorkflowHandle[AgentWorkflow, Outcome] = client.get_workflow_handle(handle.id, result_type=Outcome)

@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import time
 import uuid
-from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -16,10 +15,9 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 
 from runtime.client import connect
-from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from runtime.dev_server import DevServer
 from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.processes import Processes, Running
-from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -84,6 +82,23 @@ async def noted(notes: Path, word: str, times: int) -> None:
         await asyncio.sleep(0.05)
 
 
+async def ended_under(
+    client: Client, workers: Workers, notes: Path, word: str, times: int, number: int = signal.SIGKILL
+) -> WorkflowHandle[AgentWorkflow, Outcome]:
+    """A task that has ended, after so many workers got a signal under its call."""
+    handle = None
+    for time_ in range(1, times + 1):
+        with workers.one() as worker:
+            handle = handle or await start(client, workers.queue)
+            await noted(notes, word, time_)
+            worker.send_signal(number)
+            await asyncio.to_thread(worker.wait, 30)
+    assert handle is not None
+    with workers.one():
+        await outcome(handle)
+    return handle
+
+
 @pytest.mark.parametrize("between", ["a", pytest.param("b", marks=pytest.mark.full)])
 async def test_a_killed_worker_loses_nothing_between_steps(
     client: Client, server: DevServer, tmp_path: Path, notes: Path, between: str
@@ -112,16 +127,7 @@ async def test_a_call_survives_three_workers(
     """Three workers end in the middle of one call: the fourth finishes it; none of them cost an attempt."""
     steps = plan(step("long", "note", file=str(notes), word="long", patience=3))
     workers = Workers(server.address, tmp_path, [steps, DONE])
-    handle = None
-    for time_ in range(1, 4):
-        with workers.one() as worker:
-            handle = handle or await start(client, workers.queue)
-            await noted(notes, "long", time_)
-            worker.send_signal(number)
-            await asyncio.to_thread(worker.wait, 30)
-    with workers.one():
-        assert handle is not None
-        ended = await outcome(handle)
+    ended = await outcome(await ended_under(client, workers, notes, "long", 3, number))
 
     assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 1)
     assert notes.read_text().split().count("long") == 4
@@ -137,8 +143,7 @@ async def test_a_worker_that_shuts_down_takes_its_threads_with_it_before_anybody
     The thread would charge after 26 s; by then the process is gone, and only then another worker charges.
     """
     steps = plan(
-        step("pay", "charge", file=str(notes), seconds=26),
-        step("hold", "cling", file=str(notes), word="cling"),
+        step("pay", "charge", file=str(notes), seconds=26), step("hold", "cling", file=str(notes), word="cling")
     )
     workers = Workers(server.address, tmp_path, [steps, DONE])
     with workers.one() as first:
@@ -187,14 +192,6 @@ async def test_sigterm_ends_a_worker_in_order(client: Client, server: DevServer,
 
     assert worker.returncode == 0
     assert output.startswith("stopped")
-
-
-@pytest.fixture
-async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
-    """A server that the test may kill."""
-    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
-    async with DevServer(spec, await find_cli(lambda _: None)) as running:
-        yield running
 
 
 async def test_a_killed_server_loses_nothing(own_server: DevServer, tmp_path: Path, notes: Path) -> None:

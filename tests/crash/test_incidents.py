@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from runtime.dev_server import DevServer
 from tests.processes import Processes
-from workflows.account import search_attributes
 
 TOOLS = '''
 import httpx2
@@ -83,14 +82,6 @@ def service() -> Iterator[Service]:
         state.url = f"http://127.0.0.1:{server.server_port}/"
         yield state
         server.shutdown()
-
-
-@pytest.fixture
-async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
-    """A server that the test may kill."""
-    spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
-    async with DevServer(spec, await find_cli(lambda _: None)) as running:
-        yield running
 
 
 class Console:

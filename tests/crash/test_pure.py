@@ -15,12 +15,6 @@ from workflows.account.task import TaskStatus
 from workflows.plans.proposal import NewSteps
 
 
-@pytest.fixture
-def notes(tmp_path: Path) -> Path:
-    """The file in which the tools note their calls."""
-    return tmp_path / "notes"
-
-
 def thoughts(notes: Path, count: int) -> NewSteps:
     """A plan of pure steps in sequence, half a second each."""
     words = [f"s{number}" for number in range(count)]
@@ -30,9 +24,10 @@ def thoughts(notes: Path, count: int) -> NewSteps:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 async def test_pure_steps_survive_their_worker(
-    client: Client, server: DevServer, tmp_path: Path, notes: Path, number: signal.Signals
+    client: Client, server: DevServer, tmp_path: Path, number: signal.Signals
 ) -> None:
     """One that is killed has recorded nothing, so they run again; one that shuts down ends them or hands them over."""
+    notes = tmp_path / "notes"
     workers = Workers(server.address, tmp_path, [thoughts(notes, 4), DONE])
     with workers.one() as first:
         handle = await start(client, workers.queue)

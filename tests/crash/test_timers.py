@@ -14,11 +14,11 @@ from temporalio.service import RPCError
 
 from evals.chaos.tasks import replay_failures
 from runtime.client import connect
-from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers
 from tests.gate import sampled
 from tests.harness import DONE, outcome, plan, step
-from workflows.account import search_attributes
+from tests.workflows.test_agent_long import EARLY
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -109,23 +109,13 @@ async def test_a_timer_that_fires_with_nobody_there_is_replayed_alike(
     assert await replay_failures(_histories(handles)) == []
 
 
-@pytest.fixture
-async def early(tmp_path: Path) -> AsyncIterator[DevServer]:
-    """A server that suggests a new run while the first plan is carried out."""
-    dynamic = {"limit.historyCount.suggestContinueAsNew": "20"}
-    spec = ServerSpec(
-        tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=dynamic
-    )
-    async with DevServer(spec, await find_cli(lambda _: None)) as running:
-        yield running
-
-
 @pytest.mark.full
 @pytest.mark.timeout(240)
-async def test_a_suggestion_of_a_new_run_is_replayed_alike(early: DevServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("own_server", [EARLY], indirect=True)
+async def test_a_suggestion_of_a_new_run_is_replayed_alike(own_server: DevServer, tmp_path: Path) -> None:
     """The server suggests continue-as-new at a workflow task of which a query has told the next worker already."""
-    client = await connect(address=early.address, plain=True)
-    workers = Workers(early.address, tmp_path, [plan(step("one", "hang", word="x")), DONE, DONE])
+    client = await connect(address=own_server.address, plain=True)
+    workers = Workers(own_server.address, tmp_path, [plan(step("one", "hang", word="x")), DONE, DONE])
     with workers.one() as first:
         handles = [
             await client.start_workflow(

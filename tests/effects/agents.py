@@ -10,14 +10,31 @@ import signal
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from tests import preloaded
 from tests.effects.world import World
 
 PRELUDE = "from tests.effects.script import *\n"
+
+
+class Run(NamedTuple):
+    """A script of a story, and what it prints: None where nobody looks, and an error without its key."""
+
+    source: str
+    lines: Sequence[str] | None = None
+    options: Mapping[str, object] = {}
+    """Those of `Effects`."""
+
+
+Story = tuple[Sequence[Run], Sequence[str] | int]
+"""Scripts that run one after the other, and what the world has then: the effects, or how many."""
+DIES_BEFORE, DIES_AFTER = 'befalls(dies="before")\n', 'befalls(dies="after")\n'
+REFUSED, LOST = 'befalls(error="refused")\n', 'befalls(error="lost answer")\n'
+PAID, MAILED = 'tell(pay, "a", "x")\n', 'tell(mail, "a", "x")\n'
+DIES = "die()\n"
 
 
 class Agents:
@@ -46,6 +63,21 @@ class Agents:
             agent.process.kill()
             agent.process.wait()
 
+    def play(self, story: Story) -> None:
+        """Run a story, and look at what is printed and at the world; KEY0 is the key of its first error, and so on."""
+        runs, happened = story
+        known = list[str]()
+        for number, run in enumerate(runs):
+            source = run.source
+            for place, key in enumerate(known):
+                source = source.replace(f"KEY{place}", key)
+            lines = self.run(source, **run.options)
+            known += keys(lines)
+            shown = [" ".join(line.split()[:2]) if line.startswith("raised") else line for line in lines]
+            assert run.lines is None or shown == [*run.lines], (number, lines)
+        found = len(self.world.effects()) if isinstance(happened, int) else self.happened()
+        assert found == (happened if isinstance(happened, int) else [*happened])
+
     def happened(self) -> list[str]:
         """The effects that the world has, as `function(to, body)`."""
         return [
@@ -69,14 +101,14 @@ class Agent:
             self.process = preloaded.Forked(file, [], os.environ, streams)
         self.errors = errors
 
-    def lines(self, seconds: float = 30) -> list[str]:
+    def lines(self, seconds: float = 100) -> list[str]:
         """What it printed, after its end."""
         code = self.process.wait(seconds)
         printed = self.output.read_text().splitlines()
         assert code in (0, -signal.SIGKILL), (code, printed, self.errors.read_text())
         return [*printed, "killed"] if code else printed
 
-    def wait_for(self, line: str, seconds: float = 15) -> None:
+    def wait_for(self, line: str, seconds: float = 60) -> None:
         """Wait until it has printed a line; raises AssertionError if it does not."""
         until = time.monotonic() + seconds
         while line not in self.output.read_text().splitlines():
@@ -91,6 +123,3 @@ class Agent:
 def keys(lines: list[str]) -> list[str]:
     """The keys of the errors among the lines."""
     return [line.split()[2] for line in lines if line.startswith("raised") and len(line.split()) > 2]
-
-
-__all__ = ["Agent", "Agents", "Any", "keys"]

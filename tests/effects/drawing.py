@@ -110,13 +110,13 @@ class Scenario:
             marks = [f"key {wish.key}"] * (wish.key is not None) + ["ids"] * wish.has_ids
             yield f"  {wish.meant.name} (#{number}): {wish.meant.function}({arguments}) {' '.join(marks)}".rstrip()
         for number, life in enumerate(self.lives):
-            yield f"  life {number}: {_told(replace(life, steps=()), Life())}"
+            yield f"  life {number}: {told(replace(life, steps=()), Life())}"
             for index, step in enumerate(life.steps):
                 if step != Step():
-                    yield f"    #{index}: {_told(step, Step())}"
+                    yield f"    #{index}: {told(step, Step())}"
 
 
-def _told(value: object, usual: object) -> str:
+def told(value: object, usual: object) -> str:
     """The fields that differ from the usual ones."""
     fields = vars(value)
     return ", ".join(f"{name}={fields[name]}" for name in fields if fields[name] != getattr(usual, name))

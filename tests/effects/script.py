@@ -18,17 +18,6 @@ from tests.effects.lives import at_line
 from tests.effects.world import MOMENT, Conflict, Moment, World, bank_of, functions
 
 effects: Effects = Effects("none.db")
-world: World
-pay: Callable[..., str]
-mail: Callable[..., str]
-charge: Callable[..., str]
-move: Callable[..., str]
-put: Callable[..., str]
-a_pay: Callable[..., Any]
-a_mail: Callable[..., Any]
-a_charge: Callable[..., Any]
-a_move: Callable[..., Any]
-a_put: Callable[..., Any]
 
 
 def say(*words: object) -> None:

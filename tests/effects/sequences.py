@@ -24,7 +24,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from evals.fakes.postgresql import FAST, PASSWORD, USER, find_postgresql, running
 from replan.effects import Effects
@@ -32,6 +31,7 @@ from runtime.dev_server import free_port
 from tests.effects.drawing import FUNCTIONS, Life, Scenario, Step, Wish, draw
 from tests.effects.lives import Agent, Person, Place, Record, recorded
 from tests.effects.oracle import Call, Excuse, Meant, Violation, judge
+from tests.effects.tally import Played, Tally
 from tests.effects.world import World
 from tests.processes import ROOT
 
@@ -39,16 +39,6 @@ PATIENCE = 30.0
 """Seconds after which a life that has not ended hangs."""
 POSTGRESQL_SHARE = 25
 """One sequence in so many has its store in PostgreSQL."""
-
-
-class Played(NamedTuple):
-    """What came of a sequence."""
-
-    seed: int
-    violations: list[tuple[str, str, str]]
-    excused: list[tuple[str, str, str]]
-    """What would be a violation if nothing were excused."""
-    counts: dict[str, int]
 
 
 class Stage:
@@ -391,10 +381,10 @@ def play_here(folder: Path, url: str | None, seeds: Sequence[int]) -> None:
             played = stage.play(seed)
         except Exception as error:  # the judge itself failed: that must be seen
             played = Played(seed, [("judge", "", repr(error))], [], {})
-        print(json.dumps({**played._asdict(), "seconds": time.monotonic() - began}), flush=True)
+        print(json.dumps(played._replace(seconds=time.monotonic() - began)._asdict()), flush=True)
 
 
-async def play_all(seeds: Sequence[int], jobs: int, told: Callable[[dict[str, Any]], None]) -> None:
+async def play_all(seeds: Sequence[int], jobs: int, told: Callable[[Played], None]) -> None:
     """Play seeds in `jobs` processes; each result is `told`."""
     where = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a folder of its own is made there
     with tempfile.TemporaryDirectory(prefix="replan-sequences-", dir=where) as folder:
@@ -402,7 +392,7 @@ async def play_all(seeds: Sequence[int], jobs: int, told: Callable[[dict[str, An
             await asyncio.gather(*(_job(Path(folder, str(job)), url, seeds[job::jobs], told) for job in range(jobs)))
 
 
-async def _job(folder: Path, url: str | None, seeds: Sequence[int], told: Callable[[dict[str, Any]], None]) -> None:
+async def _job(folder: Path, url: str | None, seeds: Sequence[int], told: Callable[[Played], None]) -> None:
     folder.mkdir()
     order = json.dumps({"folder": str(folder), "url": url, "seeds": list(seeds)})
     process = await asyncio.create_subprocess_exec(
@@ -413,42 +403,9 @@ async def _job(folder: Path, url: str | None, seeds: Sequence[int], told: Callab
     process.stdin.write(order.encode())
     process.stdin.close()
     async for line in process.stdout:
-        told(json.loads(line))
+        told(Played(**json.loads(line)))
     if code := await process.wait():
         raise RuntimeError(f"A process that plays ended with {code}.")
-
-
-class Tally:
-    """Counts what was played, and shows how far it is."""
-
-    def __init__(self, total: int) -> None:
-        """`total` sequences are expected."""
-        self.total, self.done, self.seconds = total, 0, 0.0
-        self.counts, self.violations, self.excused = Counter[str](), Counter[str](), Counter[str]()
-        self.broken = list[dict[str, Any]]()
-
-    def add(self, played: dict[str, Any]) -> None:
-        """Count a sequence."""
-        self.done += 1
-        self.seconds += played["seconds"]
-        self.counts.update(played["counts"])
-        self.excused.update(kind for kind, _, _ in played["excused"])
-        if played["violations"]:
-            self.broken.append(played)
-            self.violations.update(kind for kind, _, _ in played["violations"])
-            for kind, meant, what in played["violations"]:
-                print(f"\r\x1b[Kseed {played['seed']}: {kind} {meant} {what}", flush=True)
-        if sys.stderr.isatty() or self.done % 500 == 0:
-            width = 40 * self.done // self.total
-            bar = "#" * width + "." * (40 - width)
-            print(f"\r[{bar}] {self.done}/{self.total}", end="", file=sys.stderr, flush=True)
-
-    def lines(self) -> Iterator[str]:
-        """What was found."""
-        yield f"\n{self.done} sequences, {1000 * self.seconds / max(1, self.done):.0f} ms each"
-        yield "happened:   " + ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))
-        yield "excused:    " + (", ".join(f"{name} {count}" for name, count in self.excused.items()) or "nothing")
-        yield "violations: " + (", ".join(f"{name} {count}" for name, count in self.violations.items()) or "none")
 
 
 def _tell(seed: int, times: int) -> None:
@@ -461,14 +418,8 @@ def _tell(seed: int, times: int) -> None:
             played = stage.play(seed, logs.extend)
             if played.violations or number == times - 1:
                 for record in logs:
-                    print(
-                        "   ",
-                        *(
-                            f"{key}={value}"
-                            for key, value in record.items()
-                            if value is not None and value is not False
-                        ),
-                    )
+                    shown = {key: value for key, value in record.items() if value is not None and value is not False}
+                    print("   ", *(f"{key}={value}" for key, value in shown.items()))
                 print(played)
                 return
 

@@ -8,7 +8,6 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,13 +24,6 @@ NOWHERE = "127.0.0.1:1"
 CONSOLE = sections((ROOT / "docs" / "console.md").read_text(encoding="utf-8"))
 ERRORS = sections((ROOT / "docs" / "errors.md").read_text(encoding="utf-8"))
 SECTION = "Without a server"
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    yield made
-    made.effects.close()
 
 
 @pytest.fixture
@@ -54,30 +46,17 @@ def document(console: Processes, shop: Shop, *words: str, code: int = 0) -> dict
 
 
 def test_effects_are_listed_with_what_can_be_done(shop: Shop, console: Processes) -> None:
-    """The oldest first."""
+    """The oldest first; of a session, or one by the beginning of its key, as `Effects.calls` has it."""
     doubt = shop.doubtful()
-    text = done(console, shop, "effects")
+    call = shop.effects.desk.call(doubt)
+    text, found = done(console, shop, "effects"), document(console, shop, "effects", doubt[:-2])
 
     assert re.search(r"_order \(unkeyed\)  was begun by process \d+ on .* which is gone", text)
     assert f"Settle it: `python starter.py settle {doubt} same --store {shop.store}`" in text
     assert text.endswith("2 of 2 wait for an answer.\n")
-
-
-def test_the_effects_of_a_session_are_listed(shop: Shop, console: Processes) -> None:
-    """Of another one there are none."""
-    shop.order("lamp")
-
-    assert len(document(console, shop, "effects", "--session", "order 17")["calls"]) == 1
+    assert len(document(console, shop, "effects", "--session", "order 17")["calls"]) == 2
     assert "no calls" in done(console, shop, "effects", "--session", "other")
-
-
-def test_one_effect_is_shown_by_the_beginning_of_its_key(shop: Shop, console: Processes) -> None:
-    """As `Effects.calls` has it."""
-    shop.order("lamp")
-    [call] = shop.effects.calls()
-    found = document(console, shop, "effects", call.key[:-2])
-
-    assert {**found} == {"schema": 1, **json.loads(call.model_dump_json())} | {"process": found["process"]}
+    assert found == {"schema": 1, **json.loads(call.model_dump_json())} | {"process": found["process"]}
 
 
 def test_the_command_of_an_error_can_be_pasted_into_a_shell(shop: Shop, console: Processes) -> None:
@@ -130,40 +109,34 @@ def test_a_refusal_has_a_code_and_a_remedy(shop: Shop, console: Processes, code:
     assert error["reason"] and error["remedy"]
 
 
-def test_a_store_that_is_not_there_is_not_made(shop: Shop, console: Processes) -> None:
-    """Exit code 6, as for a server that does not answer."""
-    ended = console.starter("effects", "--store", str(shop.folder / "typo.db"))
+@pytest.mark.parametrize(
+    ("store", "reason"),
+    [
+        ("{folder}/typo.db", "There is no store"),
+        ("nonsense://x", "nonsense://x is neither SQLite nor PostgreSQL"),
+        ("postgresql://u:secret@127.0.0.1:1/db", "u:***@127.0.0.1:1/db cannot be opened (nothing listens there)"),
+        ("mysql://x/y", "mysql://x/y is neither SQLite nor PostgreSQL"),
+    ],
+)
+def test_a_store_that_cannot_be_used_is_said(shop: Shop, console: Processes, store: str, reason: str) -> None:
+    """With exit code 6, as for a server that does not answer, without its password; and it is not made."""
+    ended = console.starter("effects", "--store", store.format(folder=shop.folder))
 
-    assert ended.returncode == 6
-    assert "There is no store" in ended.stderr and not (shop.folder / "typo.db").exists()
-
-
-@pytest.mark.parametrize("url", ["nonsense://x", "postgresql://u:secret@127.0.0.1:1/db", "mysql://x/y"])
-def test_a_store_that_cannot_be_used_is_said(shop: Shop, console: Processes, url: str) -> None:
-    """Without its password."""
-    ended = console.starter("effects", "--store", url)
-
-    assert ended.returncode in (2, 6)
+    assert ended.returncode == 6 and reason in ended.stderr
     assert "Traceback" not in ended.stderr and "secret" not in ended.stderr
+    assert not (shop.folder / "typo.db").exists()
 
 
-def test_an_explanation_is_printed_and_written(shop: Shop, console: Processes) -> None:
-    """The same, in sentences and as data."""
-    key = shop.unknown()
+def test_an_explanation_and_an_export_have_all_that_is_known(shop: Shop, console: Processes) -> None:
+    """An explanation in sentences and as data; an export of one call, of a session, or of all, in a file or not."""
+    key, file = shop.unknown(), shop.folder / "calls.json"
     text, found = done(console, shop, "explain", key), document(console, shop, "explain", key)
+    done(console, shop, "export", "--session", "order 17", str(file))
+    whole = json.loads(file.read_text(encoding="utf-8"))
 
     assert all(item["what"] in text for item in found["items"])
     assert found["again"]["text"] in text
     assert {*found["items"][0]} == {"what", "why", "decision", "data"}
-
-
-def test_an_export_has_all_that_is_known(shop: Shop, console: Processes) -> None:
-    """Of one call, of a session, or of all, in a file or on standard output."""
-    key = shop.unknown()
-    file = shop.folder / "calls.json"
-    done(console, shop, "export", "--session", "order 17", str(file))
-    whole = json.loads(file.read_text(encoding="utf-8"))
-
     assert whole["calls"] == document(console, shop, "export", key)["calls"]
     assert whole["calls"][0]["explain"]["items"]
     assert "exists" in done(console, shop, "export", key, str(file), code=2)
@@ -208,39 +181,28 @@ def test_doctor_checks_a_store(shop: Shop, console: Processes) -> None:
     assert console.starter("doctor", "--store", str(shop.folder / "none.db")).returncode == 1
 
 
-def in_folder(console: Processes, folder: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a command from a folder."""
-    command = [sys.executable, str(ROOT / "starter.py"), *words]
-    return subprocess.run(
-        command, cwd=folder, env=console._environment, capture_output=True, text=True, check=False, timeout=60
-    )
+def undone(console: Processes, folder: str, store: str, key: str) -> subprocess.CompletedProcess[str]:
+    """Undo a call by the program in a folder."""
+    command = [sys.executable, str(ROOT / "starter.py"), "undo", key, "shop_program:effects", "--store", store]
+    environment, text = console._environment, True
+    return subprocess.run([*command, "--json"], cwd=folder, env=environment, capture_output=True, text=text, timeout=60)
 
 
-def test_a_call_is_undone_by_the_program_that_made_it(shop: Shop, console: Processes) -> None:
-    """Whose module is imported from the current folder; repeated, nothing is called."""
-    folder = shop.program()
+def test_a_call_is_undone_by_the_program_that_made_it(shop: Shop, console: Processes, tmp_path: Path) -> None:
+    """Whose module is imported from the current folder; repeated, nothing is called. That of another store is named."""
+    (other := tmp_path / "other").mkdir()
+    folder, stranger = shop.program(), Shop(other).program()
     made = "from shop_program import order; order('lamp')"
     subprocess.run([sys.executable, "-c", made], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
     [call] = shop.effects.calls()
-    words = ("undo", call.key, "shop_program:effects", "--store", shop.store, "--json")
-    ended = [in_folder(console, folder, *words) for _ in range(2)]
+    refused = undone(console, stranger, shop.store, call.key)
+    ended = [undone(console, folder, shop.store, call.key) for _ in range(2)]
 
+    assert refused.returncode == 2
+    assert f"records its effects in sqlite:///{other}/agent.db" in refused.stdout + refused.stderr
     assert [one.returncode for one in ended] == [0, 0], ended[0].stderr
-    assert json.loads(ended[0].stdout)["state"] == json.loads(ended[1].stdout)["state"] == "undone"
+    assert [json.loads(one.stdout)["state"] for one in ended] == ["undone", "undone"]
     assert shop.world == ["order lamp", "cancel lamp lamp"]
-
-
-def test_the_program_of_another_store_undoes_nothing(shop: Shop, console: Processes, tmp_path: Path) -> None:
-    """It is named."""
-    (other := tmp_path / "other").mkdir()
-    shop.order("lamp")
-    [call] = shop.effects.calls()
-    folder = Shop(other).program()
-    ended = in_folder(console, folder, "undo", call.key, "shop_program:effects", "--store", shop.store)
-
-    assert ended.returncode == 2
-    assert f"records its effects in sqlite:///{other}/agent.db" in ended.stderr
-    assert shop.world == ["order lamp"]
 
 
 def test_an_encrypted_store_needs_its_keyring(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import os
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +15,9 @@ from activities.effects.desk import Desk
 from activities.effects.explanation import explain
 from activities.effects.remedies import as_argument, to_settle
 from activities.effects.upkeep import check
-from replan.effects import DoubtfulCall, EffectRefused, Effects, OutcomeUnknown, StoreUnavailable
+from replan.effects import DoubtfulCall, EffectRefused, Effects, EffectUndone, OutcomeUnknown, StoreUnavailable
 from runtime.keys import add_key
 from tests.effects.shop import Shop
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    yield made
-    made.effects.close()
 
 
 def refusal(shop: Shop, key: str, answer: Any, **more: Any) -> str:
@@ -36,30 +28,15 @@ def refusal(shop: Shop, key: str, answer: Any, **more: Any) -> str:
 
 
 def test_a_call_of_a_killed_process_is_listed_as_unknown(shop: Shop) -> None:
-    """Its row is open, but no process has it: with what was called, by whom, and how often."""
+    """Its row is open, but no process has it: with what was called, by whom, and how often, also as JSON."""
     key = shop.unknown()
     call = shop.effects.desk.call(key)
+    fields = json.loads(call.model_dump_json())
 
     assert (call.state, call.function, call.session, call.effect) == ("unknown", "_order", "order 17", "unkeyed")
     assert (call.arguments, call.attempts, call.has_result) == ({"item": "lamp", "note": "after"}, 1, False)
     assert call.process is not None and call.process.life.value == "dead"
-
-
-def test_an_applied_call_is_returned_by_its_next_caller(shop: Shop) -> None:
-    """With the result that the person gave; nothing is called again."""
-    shop.effects.settle(shop.unknown(), "applied", result={"id": "lamp 2"})
-
-    assert shop.order("lamp", "after") == {"id": "lamp 2"}
-    assert shop.world == ["order lamp"]
-
-
-def test_a_call_that_was_not_applied_is_made_again(shop: Shop) -> None:
-    """When it comes again."""
-    shop.dies(lambda: shop.order("lamp", "before"))
-    shop.effects.settle(shop.key("unknown"), "not-applied")
-    shop.dies(lambda: shop.order("lamp", "before"))
-
-    assert [call.state for call in shop.effects.calls()] == ["void", "unknown"]
+    assert (fields["key"], fields["state"], fields["process"]["life"]) == (key, "unknown", "dead")
 
 
 def test_an_applied_call_without_a_result_is_never_made(shop: Shop) -> None:
@@ -94,27 +71,22 @@ def test_the_result_of_a_function_without_one_is_not_missed(tmp_path: Path) -> N
     assert (answers, made) == ([None], [1])
 
 
-def test_who_settled_it_is_recorded(shop: Shop) -> None:
-    """With the time, and what it was before."""
+def test_a_call_is_settled_once(shop: Shop) -> None:
+    """What a person said stays; who said it is recorded, with the time, and what it was before."""
     key = shop.unknown()
     why = shop.effects.settle(key, "not-applied", by="ann").why or {}
 
     assert (why["code"], why["by"], why["was"]) == ("settled", "ann", "open") and why["at"]
-
-
-@pytest.mark.parametrize(("answer", "code"), [("same", "other_answer"), ("maybe", "other_answer")])
-def test_an_unknown_call_has_two_answers(shop: Shop, answer: str, code: str) -> None:
-    """Those of a doubtful call are refused."""
-    assert refusal(shop, shop.unknown(), answer) == code
-
-
-def test_a_call_is_settled_once(shop: Shop) -> None:
-    """What a person said stays."""
-    key = shop.unknown()
-    shop.effects.settle(key, "not-applied")
-
     assert refusal(shop, key, "applied") == "already_settled"
     assert shop.state(key) == "void"
+
+
+def test_an_unknown_and_a_doubtful_call_have_two_answers_each(shop: Shop) -> None:
+    """Those of the other are refused: one that was not made was neither applied nor not."""
+    doubt, unknown = shop.doubtful(), shop.key("unknown")
+    given = [(unknown, "same"), (unknown, "another"), (unknown, "maybe"), (doubt, "applied"), (doubt, "not-applied")]
+
+    assert [refusal(shop, key, answer) for key, answer in given] == ["other_answer"] * 5
 
 
 def test_a_result_is_json_and_belongs_to_an_applied_call(shop: Shop) -> None:
@@ -200,68 +172,50 @@ def test_a_doubtful_call_is_another(shop: Shop) -> None:
 
     assert shop.world == ["order lamp", "order lamp"]
     assert shop.state(doubt) == "unknown"
-    shop.effects.settle(doubt, "applied")
+    assert shop.effects.settle(doubt, "applied").state == "applied"
 
 
-def test_a_doubtful_call_has_two_answers(shop: Shop) -> None:
-    """It was not made, so it was neither applied nor not."""
-    assert refusal(shop, shop.doubtful(), "applied") == "other_answer"
-
-
-@pytest.mark.parametrize("end", ["not-applied", "undone"])
-def test_a_doubtful_call_is_not_the_same_as_one_without_a_result(shop: Shop, end: str) -> None:
+def test_a_doubtful_call_is_not_the_same_as_one_that_was_not_applied(shop: Shop) -> None:
     """Nothing is there that it could get."""
     doubt = shop.doubtful()
-    about = shop.effects.desk.call(doubt).about or ""
-    if end == "undone":
-        shop.effects.settle(about, "applied", result={"id": "lamp"})
-        shop.effects.undo(about)
-    else:
-        shop.effects.settle(about, "not-applied")
+    shop.effects.settle(shop.key("unknown"), "not-applied")
 
     assert refusal(shop, doubt, "same") == "earlier_first"
 
 
-def test_a_call_that_was_said_to_be_the_same_does_not_get_the_result_of_what_was_undone_since(shop: Shop) -> None:
-    """The result of an undone effect is never returned."""
-    doubt = shop.doubtful()
-    about = shop.effects.desk.call(doubt).about or ""
+@pytest.mark.parametrize("is_first", [True, False])
+def test_the_result_of_an_undone_call_is_not_that_of_a_doubtful_one(shop: Shop, is_first: bool) -> None:
+    """Neither if it was undone before a person said that they are the same, nor since."""
+    doubt, about = shop.doubtful(), shop.key("unknown")
     shop.effects.settle(about, "applied", result={"id": "lamp"})
+    if is_first:
+        shop.effects.undo(about)
+        assert refusal(shop, doubt, "same") == "earlier_first"
+        return
     shop.effects.settle(doubt, "same")
     shop.effects.undo(about)
 
-    with pytest.raises(Exception, match="was applied and undone"):
+    with pytest.raises(EffectUndone, match="was applied and undone"):
         shop.order("lamp", "after this one comes another one")
 
 
-@pytest.mark.parametrize("beginning", ["", "x", "%", "_"])
-def test_the_beginning_of_no_key_finds_none(shop: Shop, beginning: str) -> None:
-    """No sign stands for others."""
-    shop.unknown()
-    with pytest.raises(EffectRefused):
-        shop.effects.desk.find(beginning if beginning != "_" else "_x")
-
-
 def test_the_beginning_of_a_key_is_enough_if_it_is_of_one(shop: Shop) -> None:
-    """Else all that begin so are named."""
+    """Else all that begin so are named; no sign stands for others."""
     key = shop.unknown()
     shop.dies(lambda: shop.order("chair"))
 
     assert shop.effects.desk.find(key[:-3]).key == key
-    with pytest.raises(EffectRefused, match="2 keys begin with '_order'"):
-        shop.effects.desk.find("_order")
+    for beginning in ("", "x", "%", "_x", "_order"):
+        with pytest.raises(EffectRefused) as refused:
+            shop.effects.desk.find(beginning)
+        assert ("2 keys begin with '_order'" in str(refused.value)) is (beginning == "_order")
 
 
-def test_looking_makes_no_store(tmp_path: Path) -> None:
-    """A mistyped path is named, and no file is there afterwards."""
+def test_looking_makes_and_migrates_no_store(tmp_path: Path) -> None:
+    """A mistyped path is named; another program's database, or one of an earlier version, is left as it is."""
     with pytest.raises(StoreUnavailable, match="There is no store"):
         Desk(Database(str(tmp_path / "typo.db"), must_exist=True)).calls()
-
     assert list(tmp_path.iterdir()) == []
-
-
-def test_looking_migrates_no_store(tmp_path: Path) -> None:
-    """Another program's database, or one of an earlier version, is left as it is."""
     with sqlite3.connect(tmp_path / "other.db") as database:
         database.execute("CREATE TABLE mine (x)")
     with pytest.raises(StoreUnavailable, match="has no effects yet"):
@@ -325,6 +279,7 @@ def test_prune_keeps_what_is_open_and_the_newest(shop: Shop) -> None:
         shop.order("lamp", "after this one comes another one")
     shop.order("last")
     before = {call.key for call in shop.effects.calls()}
+    assert shop.effects.prune(1).calls == [], "all of them are young"
     planned = shop.effects.prune(0, dry_run=True)
     assert {call.key for call in shop.effects.calls()} == before
     done = shop.effects.prune(0)
@@ -333,15 +288,6 @@ def test_prune_keeps_what_is_open_and_the_newest(shop: Shop) -> None:
     assert [call.key for call in planned.calls] == [call.key for call in done.calls]
     assert sorted(call.state for call in shop.effects.calls()) == ["applied", "doubtful", "unknown"]
     assert done.kept == 3
-
-
-def test_prune_keeps_what_is_young(shop: Shop) -> None:
-    """By the time of the claim."""
-    shop.order("first")
-    shop.order("last")
-
-    assert shop.effects.prune(1).calls == []
-    assert len(shop.effects.calls()) == 2
 
 
 def test_prune_forgets_owners_on_which_nothing_depends(shop: Shop) -> None:
@@ -362,7 +308,7 @@ def test_prune_forgets_owners_on_which_nothing_depends(shop: Shop) -> None:
 
 
 def test_doctor_names_what_waits_with_its_command(shop: Shop) -> None:
-    """And that all else is well."""
+    """And that all else is well; of a store that cannot be used it says why, and checks no more."""
     doubt = shop.doubtful()
     shop.effects.close()
     found = {one.name: one for one in check(Desk(Database(shop.store, must_exist=True)))}
@@ -372,11 +318,7 @@ def test_doctor_names_what_waits_with_its_command(shop: Shop) -> None:
     assert "settle _order-" in found["unknown"].remedy
     assert "2 dead" in found["owners"].found
 
-
-def test_doctor_of_a_store_that_cannot_be_used_says_why(tmp_path: Path) -> None:
-    """All other checks are skipped."""
-    first, *others = check(Desk(Database(str(tmp_path / "none.db"), must_exist=True)))
-
+    first, *others = check(Desk(Database(f"{shop.store}.not", must_exist=True)))
     assert (first.status, first.remedy) == ("fail", "check the path, or run the program that makes it")
     assert {one.status for one in others} == {"skipped"}
 
@@ -400,11 +342,3 @@ def test_an_encrypted_store_shows_its_values_with_its_keys(tmp_path: Path) -> No
     assert b"secret" not in raw
     with pytest.raises(StoreUnavailable, match="--keys"):
         Desk(Database(str(tmp_path / "agent.db"), must_exist=True)).calls()
-
-
-def test_a_record_can_be_written_as_json(shop: Shop) -> None:
-    """Programs read it."""
-    key = shop.unknown()
-    fields = json.loads(shop.effects.desk.call(key).model_dump_json())
-
-    assert (fields["key"], fields["state"], fields["process"]["life"]) == (key, "unknown", "dead")

@@ -2,7 +2,50 @@
 
 import pytest
 
-from tests.effects.agents import Agents, keys
+from tests.effects.agents import PAID, Agents, Run, Story, keys
+
+ABANDONS = """
+    async def main():
+        befalls(before=0.4)
+        try:
+            await asyncio.wait_for(CALL, 0.2)
+        except TimeoutError:
+            await asyncio.sleep(0.6)
+    asyncio.run(main())
+"""
+IN_THREAD = ABANDONS.replace("CALL", 'asyncio.to_thread(pay, "a", "x")')
+QUICK_THREAD = """
+    import time
+    from concurrent.futures import ThreadPoolExecutor
+
+    class Slow(ThreadPoolExecutor):
+        def submit(self, *args, **named):
+            future = super().submit(*args, **named)
+            time.sleep(0.2)
+            return future
+
+    async def main():
+        asyncio.get_running_loop().set_default_executor(Slow())
+        await asyncio.to_thread(effects.calls)
+        try:
+            async with asyncio.timeout(0):
+                await asyncio.to_thread(pay, "a", "x")
+        except TimeoutError:
+            say("gave up")
+    asyncio.run(main())
+"""
+SAID = ["said pay", "returned w1"]
+NOBODY_GOT_IT: dict[str, Story] = {
+    "in its process, once": ([Run(f"{IN_THREAD}    befalls()\n    {PAID}    {PAID}", [*SAID, "returned w2"])], 2),
+    "in another process, after an orderly end": (
+        [Run(ABANDONS.replace("CALL", 'a_pay("a", "x")')), Run('tell(a_pay, "a", "x")', ["said a_pay", "returned w1"])],
+        1,
+    ),
+    "also if the thread is quicker than the event loop that started it": (
+        [Run(QUICK_THREAD, ["gave up"]), Run(PAID, SAID)],
+        1,
+    ),
+}
 
 
 def test_a_call_that_still_runs_is_joined(agents: Agents) -> None:
@@ -22,37 +65,10 @@ def test_a_call_that_still_runs_is_joined(agents: Agents) -> None:
     assert agents.happened() == ["pay(a, x)"]
 
 
-def test_an_answer_that_nobody_got_is_handed_out(agents: Agents) -> None:
-    """The abandoned thread has ended: its result is recorded, and given to the next equal call, in any process."""
-    lines = agents.run("""
-        async def main():
-            befalls(before=0.4)
-            try:
-                await asyncio.wait_for(asyncio.to_thread(pay, "a", "x"), 0.2)
-            except TimeoutError:
-                await asyncio.sleep(0.6)
-        asyncio.run(main())
-        tell(pay, "a", "x")
-        tell(pay, "a", "x")
-    """)
-
-    assert lines == ["said pay", "returned w1", "returned w2"]
-
-
-def test_a_call_of_another_process_gets_it_too(agents: Agents) -> None:
-    """The process that gave up has ended in order."""
-    agents.run("""
-        async def main():
-            befalls(before=0.4)
-            try:
-                await asyncio.wait_for(a_pay("a", "x"), 0.2)
-            except TimeoutError:
-                await asyncio.sleep(0.6)
-        asyncio.run(main())
-    """)
-
-    lines = agents.run('tell(a_pay, "a", "x")')
-    assert lines == ["said a_pay", "returned w1"]
+@pytest.mark.parametrize("story", NOBODY_GOT_IT.values(), ids=NOBODY_GOT_IT)
+def test_an_answer_that_nobody_got_is_handed_out(agents: Agents, story: Story) -> None:
+    """The abandoned call has ended: its result is recorded, and given to the next equal call."""
+    agents.play(story)
 
 
 def test_a_cancelled_call_is_unknown(agents: Agents) -> None:
@@ -76,9 +92,9 @@ def test_a_cancelled_call_is_unknown(agents: Agents) -> None:
 
 def test_a_function_that_takes_too_long_is_unknown(agents: Agents) -> None:
     """At its timeout an `async def` is cancelled."""
-    lines = agents.run('befalls(after=3.0)\ntell(a_pay, "a", "x")', timeout=0.2)
+    call = Run('befalls(after=3.0)\ntell(a_pay, "a", "x")', ["raised OutcomeUnknown"], {"timeout": 0.2})
 
-    assert lines[0].startswith("raised OutcomeUnknown")
+    agents.play(([call], 1))
 
 
 @pytest.mark.full  # closing waits for 5 s
@@ -99,30 +115,3 @@ def test_closing_does_not_end_a_call_that_still_runs(agents: Agents) -> None:
         assert other[0].startswith(("raised OutcomeUnknown", "said mail"))
         closed.lines()
     assert agents.happened() == ["mail(a, x)"]
-
-
-def test_a_client_that_gives_up_before_its_loop_waits_for_the_thread(agents: Agents) -> None:
-    """The thread is quicker than the event loop that started it: its answer reached nobody, as that finds out."""
-    agents.run("""
-        import time
-        from concurrent.futures import ThreadPoolExecutor
-
-        class Slow(ThreadPoolExecutor):
-            def submit(self, *args, **named):
-                future = super().submit(*args, **named)
-                time.sleep(0.2)
-                return future
-
-        async def main():
-            asyncio.get_running_loop().set_default_executor(Slow())
-            await asyncio.to_thread(effects.calls)
-            try:
-                async with asyncio.timeout(0):
-                    await asyncio.to_thread(pay, "a", "x")
-            except TimeoutError:
-                say("gave up")
-        asyncio.run(main())
-    """)
-
-    lines = agents.run('tell(pay, "a", "x")')
-    assert lines == ["said pay", "returned w1"]

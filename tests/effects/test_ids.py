@@ -98,11 +98,7 @@ def test_a_call_is_named_by_its_turn_and_its_id(
 @pytest.mark.parametrize("standing", [CallStanding.LAST, CallStanding.PASSED])
 @pytest.mark.parametrize(
     ("run", "answered", "verdict"),
-    [
-        ("talk-1", {"2/call_0"}, Relation.OTHER),
-        ("talk-1", set(), None),
-        ("talk-2", {"2/call_0"}, None),
-    ],
+    [("talk-1", {"2/call_0"}, Relation.OTHER), ("talk-1", set(), None), ("talk-2", {"2/call_0"}, None)],
 )
 def test_an_equal_call_of_a_model_that_has_the_answer_is_another_call(
     standing: CallStanding, run: str, answered: set[str], verdict: Relation | None

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from evals.fakes.postgresql import Cluster
-from tests.effects.agents import Agents
+from tests.effects.agents import DIES, DIES_BEFORE, MAILED, PAID, Agents, Run, Story
 from tests.effects.test_killed import stopped
 
 LATE = """
@@ -31,11 +31,9 @@ def land(agents: Agents) -> str:
 def test_an_effect_that_lands_after_both_looks_is_applied_twice(agents: Agents) -> None:
     """The service was slower than `settle`."""
     source = LATE.replace("SETTLE", "0.01") + '    tell(late, "x")'
-    agents.run(source)
-    lines = agents.run(source)
+    agents.play(([Run(source), Run(source, ["returned w1"])], 1))
     land(agents)
 
-    assert lines == ["returned w1"]
     assert len(agents.world.effects()) == 2
 
 
@@ -52,176 +50,145 @@ def test_an_effect_that_lands_between_the_looks_is_found(agents: Agents) -> None
     assert len(agents.world.effects()) == 1
 
 
-SLEEPS_IN_FUNCTION = """
-    @effects.unkeyed
-    def asleep(text: str) -> str:
-        os.kill(os.getpid(), signal.SIGSTOP)
-        return world.apply("asleep", {"text": text})
-    tell(asleep, "x")
-"""
-SLEEPS_BEFORE_CHECK = """
+ASLEEP = """
     import sys
     @effects.unkeyed
     def asleep(text: str) -> str:
+        FIRST
         return world.apply("asleep", {"text": text})
+"""
+STOPS = "os.kill(os.getpid(), signal.SIGSTOP)"
+SLEEPS_IN_FUNCTION = ASLEEP.replace("FIRST", STOPS) + '    tell(asleep, "x")'
+SLEEPS_BEFORE_CHECK = f"""{ASLEEP.replace("FIRST", "pass")}
     def calls(frame, event, argument):
         if frame.f_code.co_name == "is_mine":
             sys.settrace(None)
-            os.kill(os.getpid(), signal.SIGSTOP)
+            {STOPS}
     sys.settrace(calls)
     tell(asleep, "x")
 """
-SETTLES = """
-    @effects.unkeyed
-    def asleep(text: str) -> str:
-        return world.apply("asleep", {"text": text})
+SETTLES = f"""{ASLEEP.replace("FIRST", "pass")}
     [row] = effects.calls()
     effects.settle(row.key, "not-applied")
     tell(asleep, "x")
 """
 
 
-@pytest.fixture
-def elsewhere(tmp_path: Path, postgresql: Cluster) -> Agents:
-    """Agents whose store other machines can share."""
-    return Agents(tmp_path, postgresql.url(postgresql.create()))
+def settled_meanwhile(folder: Path, cluster: Cluster, source: str) -> tuple[list[str], int]:
+    """What a process says that sleeps while another one settles its call and makes it, and how many effects there are.
+
+    By its store, it runs on a machine that has given no sign of life for long.
+    """
+    agents = Agents(folder, cluster.url(cluster.create()))
+    with agents.started(source) as sleeper:
+        stopped(sleeper)
+        with psycopg.connect(agents.url.replace("+psycopg", "")) as db:
+            db.execute("UPDATE replan_owners SET boot = 'another machine', host = 'other', lease = 0")
+        assert agents.run(SETTLES) == ["returned w1"]
+        sleeper.signal(signal.SIGCONT)
+        return sleeper.lines(), len(agents.world.effects())
 
 
-def move_away(agents: Agents) -> None:
-    """Let the owners of the store run on a machine that has given no sign of life for long."""
-    with psycopg.connect(agents.url.replace("+psycopg", "")) as db:
-        db.execute("UPDATE replan_owners SET boot = 'another machine', host = 'other', lease = 0")
-
-
-def test_a_process_that_sleeps_after_the_check_calls_twice(elsewhere: Agents) -> None:
+def test_a_process_that_sleeps_after_the_check_calls_twice(tmp_path: Path, postgresql: Cluster) -> None:
     """It was settled as not applied, which was true then, and made by another process; then the first one wakes up."""
-    agents = elsewhere
-    with agents.started(SLEEPS_IN_FUNCTION) as sleeper:
-        stopped(sleeper)
-        move_away(agents)
-        lines = agents.run(SETTLES)
-        sleeper.signal(signal.SIGCONT)
-        sleeper.lines()
-
-    assert lines == ["returned w1"]
-    assert len(agents.world.effects()) == 2
+    assert settled_meanwhile(tmp_path, postgresql, SLEEPS_IN_FUNCTION)[1] == 2
 
 
-def test_a_process_that_sleeps_before_the_check_calls_nothing(elsewhere: Agents) -> None:
+def test_a_process_that_sleeps_before_the_check_calls_nothing(tmp_path: Path, postgresql: Cluster) -> None:
     """It finds that its claim is not its own any more."""
-    agents = elsewhere
-    with agents.started(SLEEPS_BEFORE_CHECK) as sleeper:
-        stopped(sleeper)
-        move_away(agents)
-        agents.run(SETTLES)
-        sleeper.signal(signal.SIGCONT)
+    lines, count = settled_meanwhile(tmp_path, postgresql, SLEEPS_BEFORE_CHECK)
 
-        assert sleeper.lines()[0].startswith("raised OutcomeUnknown")
-    assert len(agents.world.effects()) == 1
+    assert lines[0].startswith("raised OutcomeUnknown") and count == 1
 
 
-def lose_store(agents: Agents) -> None:
-    """Delete the store, and all that is kept beside it."""
+@pytest.mark.parametrize(
+    ("function", "key", "count"),
+    [
+        *((function, "", 2) for function in ("pay", "mail", "charge", "move")),
+        *((function, ', key="k"', 1) for function in ("charge", "move")),
+    ],
+)
+def test_a_lost_store_makes_a_call_again(agents: Agents, function: str, key: str, count: int) -> None:
+    """Nothing is known of it; but with the caller's key, the service or the function's own database knows the call."""
+    call = f'tell({function}, "a", "x"{key})\n'
+    agents.run(call + DIES)
     for file in [*agents.folder.glob("store.db*"), *agents.folder.glob(".store.db*")]:
-        if file.is_dir():
-            shutil.rmtree(file)
-        else:
-            file.unlink()
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+
+    assert agents.run(call)[-1].startswith("returned")
+    assert len(agents.happened()) == count
 
 
-@pytest.mark.parametrize("function", ["pay", "mail", "charge", "move"])
-def test_a_lost_store_makes_a_call_again(agents: Agents, function: str) -> None:
-    """Nothing is known of the first call any more."""
-    agents.run(f'tell({function}, "a", "x")\ndie()')
-    lose_store(agents)
-    agents.run(f'tell({function}, "a", "x")')
-
-    assert len(agents.happened()) == 2
-
-
-@pytest.mark.parametrize("function", ["charge", "move"])
-def test_a_lost_store_does_not_repeat_a_transaction(agents: Agents, function: str) -> None:
-    """With a key of the caller, the service or the function's own database knows it."""
-    agents.run(f'tell({function}, "a", "x", key="k")\ndie()')
-    lose_store(agents)
-    lines = agents.run(f'tell({function}, "a", "x", key="k")')
-
-    assert lines[-1].startswith("returned")
-    assert len(agents.happened()) == 1
-
-
-def test_a_service_that_rejects_what_it_applied_is_believed(agents: Agents) -> None:
-    """`Refused` says that nothing was applied, so the call is made again."""
-    agents.run("""
-        @effects.unkeyed
-        def lies(text: str) -> str:
-            world.apply("lies", {"text": text})
-            raise Refused("409")
-        tell(lies, "x", key="k")
-        tell(lies, "x", key="k")
-    """)
-
-    assert len(agents.world.effects()) == 2
-
-
-def test_a_wrong_promise_of_one_request_is_believed(agents: Agents) -> None:
-    """A second request is rejected after the first one has changed something."""
-    agents.run("""
-        @effects.unkeyed(requests=1, raises={Conflict: "conflict"})
-        def sends_two(text: str) -> str:
-            world.apply("sends_two", {"text": text})
-            raise Conflict("409")
-        tell(sends_two, "x", key="k")
-        tell(sends_two, "x", key="k")
-    """)
-
-    assert len(agents.world.effects()) == 2
+WRONG_PROOFS: dict[str, Story] = {
+    "a service that rejects what it applied": (
+        [
+            Run("""
+                @effects.unkeyed
+                def lies(text: str) -> str:
+                    world.apply("lies", {"text": text})
+                    raise Refused("409")
+                tell(lies, "x", key="k")
+                tell(lies, "x", key="k")
+            """)
+        ],
+        2,
+    ),
+    "a wrong promise of one request": (
+        [
+            Run("""
+                @effects.unkeyed(requests=1, raises={Conflict: "conflict"})
+                def sends_two(text: str) -> str:
+                    world.apply("sends_two", {"text": text})
+                    raise Conflict("409")
+                tell(sends_two, "x", key="k")
+                tell(sends_two, "x", key="k")
+            """)
+        ],
+        2,
+    ),
+    "a reconcile that finds the effect of an equal call, which is said": (
+        [Run(MAILED), Run(DIES_BEFORE + MAILED), Run(MAILED, ["said mail", "returned w1"])],
+        ["mail(a, x)"],
+    ),
+}
 
 
-def test_a_reconcile_that_finds_another_effect_is_believed(agents: Agents) -> None:
-    """A second equal call was killed before its effect; the first one's effect is found for it, and that is said."""
-    agents.run('tell(mail, "a", "x")')
-    agents.run('befalls(dies="before")\ntell(mail, "a", "x")')
-
-    assert agents.run('tell(mail, "a", "x")') == ["said mail", "returned w1"]
-    assert agents.happened() == ["mail(a, x)"]
+@pytest.mark.parametrize("story", WRONG_PROOFS.values(), ids=WRONG_PROOFS)
+def test_a_wrong_proof_is_believed(agents: Agents, story: Story) -> None:
+    """Nothing shows that it is wrong."""
+    agents.play(story)
 
 
-def test_another_session_is_another_agent(agents: Agents) -> None:
-    """The call of a killed process is made again."""
-    agents.run('tell(pay, "a", "x")\ndie()', session="one")
+CALL_0 = 'tell(pay, "{}", "x", run="r", call="call_0")\n'
+OTHER_IDENTITIES: dict[str, Story] = {
+    "another session is another agent": (
+        [Run(PAID + DIES, options={"session": "one"}), Run(PAID, ["returned w2"], {"session": "two"})],
+        2,
+    ),
+    "repeated ids are one call, but for other arguments": (
+        [Run(CALL_0.format("a") * 2 + CALL_0.format("b"), ["returned w1", "returned w1", "returned w2"])],
+        2,
+    ),
+    "a call that is reworded after the agent has gone on is made": (
+        [Run(MAILED + 'tell(pay, "b", "x")\n' + DIES), Run('tell(mail, "a", "in other words")', ["returned w3"])],
+        3,
+    ),
+    "what a process had read before an orderly end is made again, without keys or ids": (
+        [Run(PAID + "effects.close()\nraise SystemExit(0)"), Run(PAID, ["returned w2"])],
+        2,
+    ),
+}
 
-    assert agents.run('tell(pay, "a", "x")', session="two") == ["returned w2"]
 
-
-def test_repeated_ids_are_one_call(agents: Agents) -> None:
-    """A server that gives each call the id `call_0`: an equal call gets the first result, other arguments do not."""
-    lines = agents.run("""
-        tell(pay, "a", "x", run="r", call="call_0")
-        tell(pay, "a", "x", run="r", call="call_0")
-        tell(pay, "b", "x", run="r", call="call_0")
-    """)
-
-    assert [line for line in lines if line.startswith("returned")] == ["returned w1", "returned w1", "returned w2"]
-
-
-def test_a_call_that_is_reworded_after_the_agent_has_gone_on_is_made(agents: Agents) -> None:
-    """Nothing tells it from a second message."""
-    agents.run('tell(mail, "a", "x")\ntell(pay, "b", "x")\ndie()')
-
-    assert agents.run('tell(mail, "a", "in other words")') == ["returned w3"]
+@pytest.mark.parametrize("story", OTHER_IDENTITIES.values(), ids=OTHER_IDENTITIES)
+def test_what_has_another_identity_is_made(agents: Agents, story: Story) -> None:
+    """Nothing tells it from a second call."""
+    agents.play(story)
 
 
 def test_what_a_living_process_has_read_is_made_again(agents: Agents) -> None:
     """A second process does the same work beside the first one, which lives."""
-    with agents.started('tell(pay, "a", "x")\nsay("here")\ntime.sleep(20)') as first:
+    with agents.started(PAID + 'say("here")\ntime.sleep(20)') as first:
         first.wait_for("here")
 
-        assert agents.run('tell(pay, "a", "x")') == ["returned w2"]
-
-
-def test_what_a_process_had_read_before_an_orderly_end_is_made_again(agents: Agents) -> None:
-    """`sys.exit()` in the middle of the work, and from the beginning again, without keys or ids."""
-    agents.run('tell(pay, "a", "x")\neffects.close()\nraise SystemExit(0)')
-
-    assert agents.run('tell(pay, "a", "x")') == ["returned w2"]
+        assert agents.run(PAID) == ["returned w2"]

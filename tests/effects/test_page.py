@@ -4,26 +4,18 @@ import asyncio
 import re
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
-import pytest
 
 from tests import preloaded
 from tests.effects.shop import Shop
 from tests.processes import END_SECONDS, READY_SECONDS, ROOT, Processes
 
 TOKEN = "a-token-of-the-tests"  # noqa: S105  # of the tests
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    yield made
-    made.effects.close()
 
 
 @asynccontextmanager
@@ -56,17 +48,26 @@ def path_of(key: str, *parts: str) -> str:
 
 
 async def test_a_person_settles_what_waits(shop: Shop) -> None:
-    """From the list to the call, and with a form; the program then gets the result."""
+    """From the list to the call, and with a form, which keeps what was typed until it is accepted; then the program
+    gets the result. Another website settles nothing, neither by a form nor by a name of its own for this machine.
+    """
     key = shop.unknown()
+    evil: list[dict[str, str]] = [{"origin": "http://evil.example"}, {"host": "evil.example"}]
     async with served(shop) as browser:
         home = await browser.get("/", follow_redirects=True)
         page = await browser.get(path_of(key))
+        wrong = await browser.post(path_of(key, "settle"), data={"answer": "applied", "result": "{sent"})
+        nothing = await browser.post(path_of(key, "settle"), data={})
+        others = [await browser.post(path_of(key, "settle"), data={"answer": "applied"}, headers=one) for one in evil]
+        before = shop.state(key)
         form = {"answer": "applied", "result": '{"id": "x"}'}
         sent = await browser.post(path_of(key, "settle"), data=form, headers={"origin": str(browser.base_url)})
         after = await browser.get(sent.headers["location"])
 
     assert "outcome unknown" in home.text and f'href="{path_of(key)}"' in home.text
     assert "Look in the service first" in page.text
+    assert "The result is no JSON" in wrong.text and "{sent</textarea>" in wrong.text
+    assert [one.status_code for one in (wrong, nothing, *others)] == [409, 409, 403, 421] and before == "unknown"
     assert (sent.status_code, after.status_code) == (303, 200)
     assert "settled it as applied" in after.text and '<form method="post" action="/ui/effects' not in after.text
     assert shop.order("lamp", "after") == {"id": "x"}
@@ -75,54 +76,34 @@ async def test_a_person_settles_what_waits(shop: Shop) -> None:
 async def test_a_doubtful_call_is_shown_with_the_one_that_it_may_be(shop: Shop) -> None:
     """That one is settled first."""
     doubt = shop.doubtful()
-    about = shop.effects.desk.call(doubt).about or ""
     async with served(shop) as browser:
         page = await browser.get(path_of(doubt))
         refused = await browser.post(path_of(doubt, "settle"), data={"answer": "same"})
         done = await browser.post(path_of(doubt, "settle"), data={"answer": "another"})
 
-    assert f'href="{path_of(about)}"' in page.text and "settle the earlier call</a> first" in page.text
+    assert f'href="{path_of(shop.key("unknown"))}"' in page.text and "settle the earlier call</a> first" in page.text
     assert refused.status_code == 409 and "has recorded no result" in refused.text
     assert done.status_code == 303 and shop.state(doubt) == "another"
 
 
-async def test_a_form_that_is_not_accepted_keeps_what_was_typed(shop: Shop) -> None:
-    """And says why; nothing is changed."""
-    key = shop.unknown()
-    async with served(shop) as browser:
-        wrong = await browser.post(path_of(key, "settle"), data={"answer": "applied", "result": "{sent"})
-        nothing = await browser.post(path_of(key, "settle"), data={})
-
-    assert wrong.status_code == nothing.status_code == 409
-    assert "The result is no JSON" in wrong.text and "{sent</textarea>" in wrong.text
-    assert shop.state(key) == "unknown"
-
-
 async def test_what_others_wrote_is_text(shop: Shop) -> None:
-    """Arguments, results and sessions make neither markup nor links."""
+    """Arguments, results and sessions make neither markup nor links; the list is narrowed to one, or to the open."""
     evil = "<script>alert(1)</script>\u202e"
     with shop.effects.scope(session="<b>", key="a/b <script>alert(2)</script>"):
         shop.dies(lambda: shop.order(evil))
     [call] = shop.effects.calls()
+    shop.unknown()
+    shop.order("chair")
     async with served(shop) as browser:
         pages = [await browser.get(path) for path in ("/ui/effects", path_of(call.key))]
+        open_ = (await browser.get("/ui/effects", params={"show": "open"})).text
+        other = (await browser.get("/ui/effects", params={"session": "other"})).text
 
     assert [page.status_code for page in pages] == [200, 200]
     assert not [page for page in pages if "<script>alert" in page.text or "\u202e" in page.text]
     assert all("default-src 'none'" in page.headers["content-security-policy"] for page in pages)
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"), [({"origin": "http://evil.example"}, 403), ({"host": "evil.example"}, 421)]
-)
-async def test_another_website_settles_nothing(shop: Shop, headers: dict[str, str], status: int) -> None:
-    """Neither by a form of its own nor by a name of its own for this machine."""
-    key = shop.unknown()
-    async with served(shop) as browser:
-        sent = await browser.post(path_of(key, "settle"), data={"answer": "applied"}, headers=headers)
-
-    assert sent.status_code == status
-    assert shop.state(key) == "unknown"
+    assert "lamp" in open_ and "chair" not in open_ and "chair" in pages[0].text
+    assert "No call fits this filter" in other
 
 
 async def test_with_a_token_a_person_signs_in_and_is_named(shop: Shop) -> None:
@@ -140,34 +121,14 @@ async def test_with_a_token_a_person_signs_in_and_is_named(shop: Shop) -> None:
     assert (shop.effects.desk.call(key).why or {})["by"] == "Ann"
 
 
-async def test_a_page_that_is_not_there_says_so(shop: Shop) -> None:
-    """An unknown key, and any other address."""
+async def test_what_is_not_there_is_said(shop: Shop) -> None:
+    """An unknown key, any other address, and a store that goes away: with what to do, and not as a bug."""
     shop.order("lamp")
     async with served(shop) as browser:
         pages = [await browser.get(path) for path in (path_of("nothing"), "/ui/nowhere", "/ui/inbox", "/tasks")]
-
-    assert [page.status_code for page in pages] == [404] * 4
-    assert "no call with the key" in pages[0].text and 'href="/ui/effects"' in pages[1].text
-
-
-async def test_the_list_is_narrowed(shop: Shop) -> None:
-    """To a session, and to what is open."""
-    shop.unknown()
-    shop.order("chair")
-    async with served(shop) as browser:
-        open_ = (await browser.get("/ui/effects", params={"show": "open"})).text
-        other = (await browser.get("/ui/effects", params={"session": "other"})).text
-
-    assert "lamp" in open_ and "chair" not in open_
-    assert "No call fits this filter" in other
-
-
-async def test_a_store_that_goes_away_is_said(shop: Shop) -> None:
-    """With what to do, and not as a bug."""
-    shop.order("lamp")
-    async with served(shop) as browser:
         Path(shop.store).rename(shop.folder / "elsewhere.db")
-        page = await browser.get("/ui/effects")
+        gone = await browser.get("/ui/effects")
 
-    assert page.status_code == 503
-    assert re.search(r"store .*agent\.db", page.text)
+    assert [page.status_code for page in (*pages, gone)] == [404] * 4 + [503]
+    assert "no call with the key" in pages[0].text and 'href="/ui/effects"' in pages[1].text
+    assert re.search(r"store .*agent\.db", gone.text)

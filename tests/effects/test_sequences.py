@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from tests.effects.sequences import Tally, play_all
+from tests.effects.sequences import play_all
+from tests.effects.tally import Tally
 
 SEED = 1
 """Where the seeds of the gate begin; each of them is the same sequence at each run."""
@@ -15,7 +16,8 @@ def broken(count: int, seed: int) -> list[str]:
     """What is wrong with so many sequences; each line has the seed that repeats it."""
     tally = Tally(count)
     asyncio.run(play_all(range(seed, seed + count), min(4, os.cpu_count() or 1), tally.add))
-    return [f"--only {played['seed']}: {played['violations']}" for played in tally.broken]
+    assert tally.done == count
+    return [f"--only {played.seed}: {played.violations}" for played in tally.broken]
 
 
 @pytest.mark.timeout(120)

@@ -2,7 +2,9 @@
 
 import time
 
-from tests.effects.agents import Agents
+import pytest
+
+from tests.effects.agents import MAILED, Agents, Run, Story
 
 WAITS = """
     from contextvars import copy_context
@@ -34,38 +36,54 @@ def test_equal_calls_at_the_same_time_are_one(agents_of_both: Agents) -> None:
     assert len(agents_of_both.world.effects()) == 1
 
 
-def test_equal_tasks_at_the_same_time_are_one(agents: Agents) -> None:
-    """In one event loop."""
-    lines = agents.run("""
-        async def main():
-            befalls(before=0.2)
-            say(*await asyncio.gather(*(a_pay("a", "x") for _ in range(3))))
-        asyncio.run(main())
-    """)
+TASKS = """
+    async def one(number):
+        with effects.scope(IDS):
+            return await a_pay("a", "x")
+    async def main():
+        befalls(before=0.2)
+        say(*sorted(await asyncio.gather(*map(one, "123"))))
+    asyncio.run(main())
+"""
+TOGETHER: dict[str, Story] = {
+    "equal tasks of one event loop are one": (
+        [Run(TASKS.replace("IDS", ""), ["said a_pay", "said a_pay", "w1 w1 w1"])],
+        1,
+    ),
+    "calls with ids in one run are several, whose client waits for all": (
+        [Run(TASKS.replace("IDS", 'run="r", call=number'), ["w1 w2 w3"])],
+        3,
+    ),
+    "the call of a killed child is not taken for one of its parent, which lives": (
+        [
+            Run(
+                f"""
+                tell(pay, "b", "y")
+                if (child := os.fork()) == 0:
+                    befalls(dies="before")
+                    {MAILED}
+                os.waitpid(child, 0)
+                {MAILED}
+                """,
+                ["returned w1", "returned w2"],
+            )
+        ],
+        2,
+    ),
+}
 
-    assert lines == ["said a_pay", "said a_pay", "w1 w1 w1"]
 
-
-def test_two_calls_with_ids_in_one_run_are_two(agents: Agents) -> None:
-    """A model asks for the same call twice in one answer, and both clients wait."""
-    lines = agents.run("""
-        async def main():
-            befalls(before=0.2)
-            async def one(call):
-                with effects.scope(run="r", call=call):
-                    return await a_pay("a", "x")
-            say(*sorted(await asyncio.gather(one("1"), one("2"))))
-        asyncio.run(main())
-    """)
-
-    assert lines == ["w1 w2"]
+@pytest.mark.parametrize("story", TOGETHER.values(), ids=TOGETHER)
+def test_who_calls_at_the_same_time_makes_one_call_or_several(agents: Agents, story: Story) -> None:
+    """By ids, and by process."""
+    agents.play(story)
 
 
 def test_a_process_that_waits_takes_over_from_a_killed_one(agents: Agents) -> None:
     """The second process waits for the first, which is killed before its effect: then it looks, and makes the call."""
     with (
-        agents.started('befalls(before=30)\nsay("here")\ntell(mail, "a", "x")') as first,
-        agents.started('say("here")\ntell(mail, "a", "x")') as second,
+        agents.started('befalls(before=30)\nsay("here")\n' + MAILED) as first,
+        agents.started('say("here")\n' + MAILED) as second,
     ):
         first.wait_for("here")
         second.wait_for("here")
@@ -74,20 +92,6 @@ def test_a_process_that_waits_takes_over_from_a_killed_one(agents: Agents) -> No
 
         assert second.lines()[-1] == "returned w1"
     assert agents.happened() == ["mail(a, x)"]
-
-
-def test_a_forked_child_is_a_process_of_its_own(agents: Agents) -> None:
-    """The call of a killed child is not taken for one of its parent, which lives."""
-    lines = agents.run("""
-        tell(pay, "b", "y")
-        if (child := os.fork()) == 0:
-            befalls(dies="before")
-            tell(mail, "a", "x")
-        os.waitpid(child, 0)
-        tell(mail, "a", "x")
-    """)
-
-    assert lines == ["returned w1", "returned w2"]
 
 
 def test_the_first_transactional_calls_of_several_threads_are_made(agents: Agents) -> None:

@@ -5,13 +5,14 @@ import os
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from activities.effects.database import Database
 from runtime.dev_server import free_port
-from tests.effects.agents import Agents
+from tests.effects.agents import DIES, PAID, Agents, Run
 
 OWN = """
     import resource
@@ -26,29 +27,19 @@ OWN = """
 """
 
 
-def unreachable(agents: Agents) -> str:
-    """The URL of a PostgreSQL that is not there."""
-    return f"postgresql://nobody:nothing@127.0.0.1:{free_port()}/none"
+STORES = {
+    "is not reached": lambda folder: f"postgresql://nobody:nothing@127.0.0.1:{free_port()}/none",
+    "is in no folder": lambda folder: f"sqlite:///{folder}/none/store.db",
+    "is no database": lambda folder: f"sqlite:///{folder}/other.db",
+}
 
 
-def in_no_folder(agents: Agents) -> str:
-    """A file in a folder that is not there."""
-    return f"sqlite:///{agents.folder}/none/store.db"
-
-
-def of_other_format(agents: Agents) -> str:
-    """A file that is no database."""
-    (agents.folder / "other.db").write_text("this is no database " * 500)
-    return f"sqlite:///{agents.folder}/other.db"
-
-
-@pytest.mark.parametrize("url", [unreachable, in_no_folder, of_other_format])
-def test_nothing_is_called_without_a_store(agents: Agents, url: "pytest.FixtureRequest") -> None:
+@pytest.mark.parametrize("url", STORES.values(), ids=STORES)
+def test_nothing_is_called_without_a_store(tmp_path: Path, url: Callable[[Path], str]) -> None:
     """The error names the store."""
-    here = Agents(agents.folder, url(agents))  # type: ignore[operator]  # one of the functions above
-    lines = here.run(f'{OWN}\n    tell(own, "x")')
+    (tmp_path / "other.db").write_text("this is no database " * 500)
 
-    assert lines == ["raised StoreUnavailable "]
+    Agents(tmp_path, url(tmp_path)).play(([Run(f'{OWN}\n    tell(own, "x")', ["raised StoreUnavailable"])], 0))
 
 
 def test_nothing_is_called_while_the_database_of_a_transaction_is_locked(agents: Agents) -> None:
@@ -122,15 +113,19 @@ def test_pruning_keeps_what_is_open(agents_of_both: Agents) -> None:
     assert lines == ["unknown", "unknown"]
 
 
-def test_a_store_that_is_gone_is_noticed(agents: Agents) -> None:
-    """Nothing is called: what was recorded in it would be made again."""
-    agents.run('tell(pay, "a", "x")\ndie()')
-    for file in agents.folder.glob("store.db*"):
+def remove(agents: Agents, pattern: str) -> None:
+    """Delete files of the store."""
+    for file in agents.folder.glob(pattern):
         if file.is_file():
             file.unlink()
 
-    assert agents.run('tell(pay, "a", "x")') == ["raised StoreUnavailable "]
-    assert agents.happened() == ["pay(a, x)"]
+
+def test_a_store_that_is_gone_is_noticed(agents: Agents) -> None:
+    """Nothing is called: what was recorded in it would be made again."""
+    agents.run(PAID + DIES)
+    remove(agents, "store.db*")
+
+    agents.play(([Run(PAID, ["raised StoreUnavailable"])], ["pay(a, x)"]))
 
 
 def test_an_older_copy_of_the_store_is_noticed(agents: Agents) -> None:
@@ -139,13 +134,11 @@ def test_an_older_copy_of_the_store_is_noticed(agents: Agents) -> None:
     store = agents.folder / "store.db"
     with contextlib.closing(sqlite3.connect(store)) as db:
         db.execute(f"vacuum into '{agents.folder}/backup.db'")
-    agents.run('tell(pay, "a", "x")\ndie()')
-    for file in agents.folder.glob("store.db-*"):
-        if file.is_file():
-            file.unlink()
+    agents.run(PAID + DIES)
+    remove(agents, "store.db-*")
     os.replace(agents.folder / "backup.db", store)  # noqa: PTH105
 
-    assert agents.run('tell(pay, "a", "x")') == ["raised StoreUnavailable "]
+    agents.play(([Run(PAID, ["raised StoreUnavailable"])], ["pay(b, x)", "pay(a, x)"]))
 
 
 def test_a_store_that_is_closed_waits_for_its_threads_which_still_use_it(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -66,57 +65,32 @@ class Shop:
         return number
 
 
-@pytest.fixture
-async def shop(client: Client, tmp_path: Path) -> AsyncIterator[tuple[Shop, Worker]]:
-    """A worker with the activities."""
-    made = Shop(tmp_path)
-    worker = Worker(
+async def test_an_activity_makes_an_effect_once_whatever_its_attempt_and_each_activity_another(
+    client: Client, tmp_path: Path
+) -> None:
+    """All attempts of an activity make the same call; two activities, or two calls of one, are meant. A second start of
+    the same workflow may be the first one once more, or another one: that is doubtful.
+    """
+    shop, queue, id = Shop(tmp_path), f"shop-{uuid.uuid4()}", f"w-{uuid.uuid4()}"
+    again = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+
+    async def run(*kinds: str) -> list[int]:
+        return await client.execute_workflow(
+            ShopWorkflow.run, list(kinds), id=id, task_queue=queue, id_reuse_policy=again
+        )
+
+    async with Worker(
         client,
-        task_queue=f"shop-{uuid.uuid4()}",
+        task_queue=queue,
         workflows=[ShopWorkflow],
-        activities=[made.pay_once, made.pay_twice, made.pay_and_fail_first],
+        activities=[shop.pay_once, shop.pay_twice, shop.pay_and_fail_first],
         workflow_runner=UnsandboxedWorkflowRunner(),
-    )
-    async with worker:
-        yield made, worker
-    made.effects.close()
-
-
-async def run(client: Client, worker: Worker, id: str, *kinds: str) -> list[int]:
-    """Run the workflow to its end."""
-    return await client.execute_workflow(
-        ShopWorkflow.run,
-        list(kinds),
-        id=id,
-        task_queue=worker.task_queue,
-        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-    )
-
-
-async def test_a_retry_of_an_activity_makes_no_second_effect(client: Client, shop: tuple[Shop, Worker]) -> None:
-    """All attempts of an activity make the same call."""
-    made, worker = shop
-
-    assert await run(client, worker, f"w-{uuid.uuid4()}", "pay_and_fail_first") == [1]
-    assert made.payments == 1
-
-
-async def test_two_activities_of_a_workflow_make_two_effects(client: Client, shop: tuple[Shop, Worker]) -> None:
-    """The workflow says that it means both, and an activity that calls twice says so, too."""
-    _made, worker = shop
-
-    assert await run(client, worker, f"w-{uuid.uuid4()}", "pay_once", "pay_once", "pay_twice") == [1, 2, 4]
-
-
-async def test_an_equal_call_of_another_run_is_doubtful(client: Client, shop: tuple[Shop, Worker]) -> None:
-    """A second start of the same workflow may be the first one once more, or another one."""
-    made, worker = shop
-    id = f"w-{uuid.uuid4()}"
-    await run(client, worker, id, "pay_once")
-
-    with pytest.raises(WorkflowFailureError) as failed:
-        await run(client, worker, id, "pay_once")
-
+    ):
+        numbers = await run("pay_and_fail_first", "pay_once", "pay_twice")
+        with pytest.raises(WorkflowFailureError) as failed:
+            await run("pay_once")
+    shop.effects.close()
     cause = failed.value.cause.__cause__
+
+    assert numbers == [1, 2, 4] and shop.payments == 4
     assert isinstance(cause, ApplicationError) and cause.type == "DoubtfulCall"
-    assert made.payments == 1

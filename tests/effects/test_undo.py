@@ -12,37 +12,21 @@ from tests.effects.shop import Shop
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Shop]:
-    made = Shop(tmp_path)
-    yield made
-    made.effects.close()
-
-
-@pytest.fixture
 def effects(tmp_path: Path) -> Iterator[Effects]:
     made = Effects(str(tmp_path / "agent.db"), session="s")
     yield made
     made.close()
 
 
-def test_an_undone_call_has_its_time_and_the_call_that_undid_it(shop: Shop) -> None:
-    """The undo function gets the arguments that it has parameters for, and the result."""
-    shop.order("lamp", "as a gift")
-    undone = shop.effects.undo(shop.key("applied"))
-
-    assert shop.world == ["order lamp", "cancel lamp lamp"]
-    assert (undone.state, undone.undone_by) == ("undone", f"order 17/_cancel/undo/{undone.key}")
-    assert undone.undone_at is not None
-
-
 def test_a_call_is_undone_once(shop: Shop) -> None:
-    """A second `undo` calls nothing."""
-    shop.order("lamp")
+    """By a function that gets the arguments it has parameters for, and the result; a second `undo` calls nothing."""
+    shop.order("lamp", "as a gift")
     key = shop.key("applied")
-    shop.effects.undo(key)
-    shop.effects.undo(key)
+    undone = [shop.effects.undo(key) for _ in range(2)]
 
     assert shop.world == ["order lamp", "cancel lamp lamp"]
+    assert [(one.state, one.undone_by) for one in undone] == [("undone", f"order 17/_cancel/undo/{key}")] * 2
+    assert undone[0].undone_at is not None
 
 
 def test_the_result_of_an_undone_call_is_not_returned(shop: Shop) -> None:
@@ -120,33 +104,25 @@ def test_an_undo_of_which_nobody_knows_whether_it_was_applied_is_settled_first(e
     assert calls == ["ann"]
 
 
-def test_what_was_not_applied_is_not_undone(shop: Shop) -> None:
-    """An unknown call is settled first."""
-    with pytest.raises(EffectRefused, match="settle it first") as refused:
-        shop.effects.undo(shop.unknown())
-
-    assert refused.value.code == "not_applied"
-
-
-def test_a_call_without_an_undo_stays(shop: Shop) -> None:
-    """The function that undoes has none itself."""
-    shop.order("lamp")
+def test_what_cannot_be_undone_is_refused(shop: Shop) -> None:
+    """An unknown call, which is settled first; a function without an undo, as that which undoes; and one of another
+    program, whose module has to be imported first.
+    """
+    unknown = shop.unknown()
+    shop.order("table")
     undone = shop.effects.undo(shop.key("applied"))
-    with pytest.raises(EffectRefused, match="_cancel has no undo=") as refused:
-        shop.effects.undo(undone.undone_by or "")
-
-    assert refused.value.code == "no_undo"
-
-
-def test_a_function_of_another_program_is_not_undone(shop: Shop) -> None:
-    """Its module has to be imported first."""
-    shop.order("lamp")
+    shop.order("chair")
     other = Effects(shop.store, session="x")
-    with pytest.raises(EffectRefused, match="no function _order") as refused:
-        other.undo(shop.key("applied"))
+    cases = [
+        (shop.effects, unknown, "not_applied", "settle it first"),
+        (shop.effects, undone.undone_by or "", "no_undo", "_cancel has no undo="),
+        (other, shop.key("applied"), "no_undo", "no function _order"),
+    ]
+    for effects, key, code, reason in cases:
+        with pytest.raises(EffectRefused, match=reason) as refused:
+            effects.undo(key)
+        assert refused.value.code == code
     other.close()
-
-    assert refused.value.code == "no_undo"
 
 
 async def test_an_async_call_is_undone_in_its_loop(effects: Effects) -> None:

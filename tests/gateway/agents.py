@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,15 @@ from tests.processes import ROOT
 
 SHOP = Path(__file__).with_name("shop.py")
 PATIENCE = 60.0
+PAY, NOT_AGAIN = {"who": "ann"}, "Not done again"
+HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 
 class Agent:
     """One process of the gateway, and the agent at its pipes."""
 
-    def __init__(self, place: "Place", *options: str) -> None:
+    def __init__(self, place: "Place", *options: str, is_silent: bool = False) -> None:
+        """One that is silent reads nothing."""
         self._process = subprocess.Popen(
             [place.python, "-m", "replan", "mcp", *place.mode, "--state", str(place.state), "--idle", "4", *options],
             stdin=subprocess.PIPE,
@@ -43,7 +46,8 @@ class Agent:
         self.about = dict[str, Any]()
         """What the server said of itself."""
         self._reading = threading.Thread(target=self._read, daemon=True)
-        self._reading.start()
+        if not is_silent:
+            self._reading.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -78,8 +82,7 @@ class Agent:
 
     def hello(self) -> None:
         """Shake hands."""
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        self.about = self.answer(self.send("initialize", about))["result"]
+        self.about = self.answer(self.send("initialize", HELLO))["result"]
         self.send("notifications/initialized", is_request=False)
 
     def tools(self) -> dict[str, dict[str, Any]]:
@@ -109,13 +112,18 @@ class Agent:
         self._close()
 
     @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    @property
     def leave_code(self) -> int | None:
         """Its exit code; None while it runs."""
         return self._process.returncode
 
     def _close(self) -> None:
         self._process.wait(30)
-        self._reading.join(30)
+        if self._reading.ident is not None:
+            self._reading.join(30)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None:
                 with suppress(OSError):
@@ -150,47 +158,37 @@ class Place:
         ours = {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "ANTHROPIC_"))}
         self.environment = {**ours, **({"TEMPORAL_ADDRESS": address} if address else {})}
         self._agents = list[Agent]()
-        self._silent = list[subprocess.Popen[bytes]]()
 
     def agent(self, session: str | None = None, *options: str, is_gated: bool = False) -> Agent:
         """An agent that has shaken hands."""
         named = ["--session", session] if session else []
         gate = [str(self.gate)] if is_gated else []
-        return self._greeted(*named, *options, "--", sys.executable, str(SHOP), str(self.book), *gate)
+        return self._greeted(*named, *options, "--", *self.shop, *gate)
 
-    def silent(self, session: str, calls: Sequence[tuple[str, dict[str, Any]]]) -> subprocess.Popen[bytes]:
-        """A process of the gateway for an agent that makes calls and reads nothing."""
-        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-        messages: list[dict[str, Any]] = [{"id": 0, "method": "initialize", "params": about}]
-        messages.append({"method": "notifications/initialized"})
-        for number, (tool, args) in enumerate(calls, 1):
-            messages.append({"id": number, "method": "tools/call", "params": {"name": tool, "arguments": args}})
-        words = ["--state", str(self.state), "--session", session, "--", sys.executable, str(SHOP), str(self.book)]
-        process = subprocess.Popen(
-            [self.python, "-m", "replan", "mcp", *self.mode, *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=self.environment,
-            cwd=ROOT,
-        )
-        assert process.stdin is not None
-        process.stdin.write(b"".join(json.dumps({"jsonrpc": "2.0", **one}).encode() + b"\n" for one in messages))
-        process.stdin.flush()
-        self._silent.append(process)
-        return process
+    @property
+    def shop(self) -> list[str]:
+        """The command of the shop."""
+        return [sys.executable, str(SHOP), str(self.book)]
 
-    def kill_tools(self, shop: Path) -> None:
-        """Kill the servers of tools of a shop that only this place has, and what watches them."""
+    @property
+    def slow_shop(self) -> list[str]:
+        """That of a shop that starts when the gate is open."""
+        return ["sh", "-c", f"until [ -e {self.gate} ]; do sleep 0.1; done; exec {' '.join(self.shop)}"]
+
+    def shops(self, script: Path = SHOP) -> list[psutil.Process]:
+        """The processes of this place's shop, without those that watch them."""
+        found = []
         for process in psutil.process_iter():
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.Error):
                 words = process.cmdline()
-                if str(shop) in words and "mcp" not in words:  # the agent's process names it, too
-                    process.kill()
+                if str(self.book) in words and str(script) in words[:3] and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
 
     def tools_file(self, rows: str, *, is_gated: bool = False) -> Path:
         """A tools file with the shop and these rows."""
         self.state.mkdir()
-        command = [sys.executable, str(SHOP), str(self.book), *([str(self.gate)] if is_gated else [])]
+        command = [*self.shop, *([str(self.gate)] if is_gated else [])]
         file = self.state / "shop.toml"
         file.write_text(f"[servers.shop]\ncommand = {json.dumps(command)}\n\n{rows}")
         return file
@@ -216,10 +214,7 @@ class Place:
 
     def until_paid(self, count: int) -> None:
         """Wait until so many payments are in the book."""
-        until = time.monotonic() + PATIENCE
-        while len(self.paid) < count:
-            assert time.monotonic() < until, self.paid
-            time.sleep(0.02)
+        until(lambda: len(self.paid) >= count)
 
     def open_gate(self) -> None:
         self.gate.touch()
@@ -248,15 +243,23 @@ class Place:
         """End the agents and the holders, and all that these started."""
         for agent in self._agents:
             agent.kill()
-        for process in self._silent:
-            process.kill()
-            process.communicate()
         for holder in self.holders:
             with suppress(ProcessLookupError):
                 os.kill(holder, signal.SIGTERM)
-        until = time.monotonic() + PATIENCE
-        while self.holders and time.monotonic() < until:
-            time.sleep(0.02)
+        until(lambda: not self.holders)
+
+
+def said(result: Mapping[str, Any]) -> str:
+    """The texts of a result."""
+    return "\n".join(part["text"] for part in result["content"] if part["type"] == "text")
+
+
+def until(is_so: Callable[[], Any], seconds: float = PATIENCE) -> None:
+    """Wait until it is so."""
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def _is_locked(lock: Path) -> bool:

@@ -8,45 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
+from tests.gateway.agents import HELLO
 from tests.gateway.forks import Fork
+from tests.gateway.http import ACCEPTS, META, NEW
 
-HANDSHAKE, STATELESS = "2025-06-18", "2026-07-28"
-ABOUT = {"name": "test", "version": "1"}
-META = {
-    "io.modelcontextprotocol/protocolVersion": STATELESS,
-    "io.modelcontextprotocol/clientCapabilities": {},
-    "io.modelcontextprotocol/clientInfo": ABOUT,
-}
-ACCEPTS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 START_SECONDS = 30.0
-
-
-class Client(Protocol):
-    """One connection of an agent."""
-
-    is_lost: bool
-    """Whether its other end is gone."""
-    arrived: dict[int, float]
-
-    def begin(self, params: dict[str, Any]) -> int:
-        """Send the call of a tool; returns its number."""
-
-    def wait(self, number: int, seconds: float) -> dict[str, Any] | None:
-        """The answer to a call; None if there is none within so many seconds, or if the connection was lost."""
-
-    def cancel(self, number: int) -> bool:
-        """Say that the answer is not waited for; False if there is no way to say so any more."""
-
-    def hang_up(self, number: int) -> bool:
-        """Give a call up as clients do who close its connection; False if that has nothing to wait for any more."""
-
-    def leave(self) -> None:
-        """End in order."""
-
-    def kill(self) -> None:
-        """End without a word."""
 
 
 class _Answers:
@@ -54,6 +22,7 @@ class _Answers:
 
     def __init__(self, is_new: bool) -> None:
         self.is_lost = False
+        """Whether the other end is gone."""
         self._is_new, self._number = is_new, 0
         self._answers, self._changed = dict[int, dict[str, Any]](), threading.Condition()
         self.arrived = dict[int, float]()
@@ -75,6 +44,7 @@ class _Answers:
             self._changed.notify_all()
 
     def wait(self, number: int, seconds: float) -> dict[str, Any] | None:
+        """The answer to a call; None if there is none within so many seconds, or if the connection was lost."""
         until = time.monotonic() + seconds
         with self._changed:
             while number not in self._answers and not self.is_lost:
@@ -103,8 +73,7 @@ class Piped(_Answers):
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
         if not is_new:
-            about = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": ABOUT}
-            self.wait(self._send(*self._next("initialize", about)), START_SECONDS)
+            self.wait(self._send(*self._next("initialize", HELLO)), START_SECONDS)
             self._say({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def _read(self) -> None:
@@ -122,32 +91,31 @@ class Piped(_Answers):
         return number
 
     def begin(self, params: dict[str, Any]) -> int:
+        """Send the call of a tool; returns its number."""
         return self._send(*self._next("tools/call", params))
 
     def cancel(self, number: int) -> bool:
+        """Say that the answer is not waited for; False if there is no way to say so any more."""
         self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
         return True
 
     def hang_up(self, number: int) -> bool:
+        """Give a call up as clients do who close its connection; False if that has nothing to wait for any more."""
         return self.cancel(number)
 
     def leave(self) -> None:
+        """End in order."""
         if self._sink >= 0:
             os.close(self._sink)
             self._sink = -1
-        self._end()
-
-    def kill(self) -> None:
-        self.fork.kill()
-        if self._sink >= 0:
-            os.close(self._sink)
-            self._sink = -1
-        self._end()
-
-    def _end(self) -> None:
         self._reading.join(START_SECONDS)
         self.fork.wait()
         self._source.close()
+
+    def kill(self) -> None:
+        """End without a word."""
+        self.fork.kill()
+        self.leave()
 
 
 class Web(_Answers):
@@ -161,16 +129,14 @@ class Web(_Answers):
         self._busy = dict[int, http.client.HTTPConnection]()
         self._threads = list[threading.Thread]()
         if not is_new:
-            about = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": ABOUT}
-            number, message = self._next("initialize", about)
-            self._post(number, message)
+            self._post(*self._next("initialize", HELLO))
             self._post(0, {"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     def _post(self, number: int, message: dict[str, Any]) -> None:
         with self._changed:
             line = self._free.pop() if self._free else http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
             self._busy[number] = line
-        version = STATELESS if self._is_new else HANDSHAKE
+        version = NEW if self._is_new else str(HELLO["protocolVersion"])
         headers = {**ACCEPTS, "mcp-protocol-version": version, **self._session}
         if self._is_new:
             headers |= {"mcp-method": message["method"], "mcp-name": message["params"].get("name", "")}
@@ -247,3 +213,7 @@ def _cut(line: http.client.HTTPConnection) -> None:
             line.sock.shutdown(socket.SHUT_RDWR)
     with suppress(OSError):
         line.close()
+
+
+Client = Piped | Web
+"""One connection of an agent."""

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, Literal
+from typing import Literal
 
+from tests.effects.drawing import told
 from tests.effects.oracle import Meant
 
 TOOLS = ("pay", "pay", "mail", "charge")
@@ -101,15 +102,10 @@ class Scenario:
         for wish in self.wishes:
             yield f"  {wish.meant.name}: {wish.meant.function}({wish.meant.arguments}) key {wish.key}"
         for number, life in enumerate(self.lives):
-            yield f"  life {number}: {_told(replace(life, steps=()), Life())}"
+            yield f"  life {number}: {told(replace(life, steps=()), Life())}"
             for index, step in enumerate(life.steps):
                 if step != Step():
-                    yield f"    m{index}: {_told(step, Step())}"
-
-
-def _told(value: object, usual: object) -> str:
-    fields: dict[str, Any] = vars(value)
-    return ", ".join(f"{name}={fields[name]}" for name in fields if fields[name] != getattr(usual, name))
+                    yield f"    m{index}: {told(step, Step())}"
 
 
 def draw(seed: int) -> Scenario:

@@ -3,8 +3,6 @@
 import json
 import socket
 import subprocess
-import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -12,34 +10,29 @@ from typing import Any, Self
 
 import httpx2
 
-from tests.gateway.agents import PATIENCE, SHOP, Place
+from tests.gateway.agents import HELLO, PATIENCE, Place
 from tests.processes import ROOT
 
 NEW, OLD = "2026-07-28", "2025-11-25"
 ACCEPTS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+META = {
+    "io.modelcontextprotocol/protocolVersion": NEW,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": HELLO["clientInfo"],
+}
 
 
 class Gateway:
     """A process of `replan mcp --http` in front of the shop, or of what `words` name."""
 
     def __init__(self, place: Place, *words: str, is_gated: bool = False, **variables: str) -> None:
-        gate = [str(place.gate)] if is_gated else []
-        shop = [] if {"--queue", "--tools"} & {*words} else ["--", sys.executable, str(SHOP), str(place.book), *gate]
+        shop = [] if {"--queue", "--tools"} & {*words} else ["--", *place.shop, *([str(place.gate)] * is_gated)]
         where = ["--http", "127.0.0.1:0", "--state", str(place.state)]
         self.place = place
         log = place.state.parent / "gateway.err"
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [
-                    place.python,
-                    "-m",
-                    "replan",
-                    "mcp",
-                    *place.mode,
-                    *where,
-                    *words,
-                    *([] if {"--queue", "--tools"} & {*words} else shop),
-                ],
+                [place.python, "-m", "replan", "mcp", *place.mode, *where, *words, *shop],
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**place.environment, **variables},
@@ -62,12 +55,7 @@ class Gateway:
 
 def message(method: str, params: Mapping[str, Any], *, version: str = NEW, number: int = 1) -> dict[str, Any]:
     """A request of JSON-RPC as clients of a version send it."""
-    new = {
-        "io.modelcontextprotocol/protocolVersion": version,
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-    }
-    meta = {**(new if version == NEW else {}), **params.get("_meta", {})}
+    meta = {**(META if version == NEW else {}), **params.get("_meta", {})}
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": {**params, **({"_meta": meta} if meta else {})}}
 
 
@@ -94,8 +82,7 @@ class Http:
 
     def __enter__(self) -> Self:
         if self.version == OLD:
-            about = {"protocolVersion": OLD, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-            response = self.post("initialize", about)
+            response = self.post("initialize", {**HELLO, "protocolVersion": OLD})
             assert response.status_code == 200, response.text
             self.headers["mcp-session-id"] = response.headers["mcp-session-id"]
             told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -151,14 +138,6 @@ class Broken:
         """The beginning of the answer, as soon as it is there; it counts as not read."""
         self._socket.settimeout(PATIENCE)
         return self._socket.recv(64, socket.MSG_PEEK)
-
-
-def until(is_so: Any, seconds: float = PATIENCE) -> None:
-    """Wait until it is so."""
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 TOOLS = '''

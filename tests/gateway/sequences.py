@@ -16,8 +16,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from activities.effects.calls import State
 from activities.effects.database import Database
 from activities.effects.desk import CallRecord, Desk
 from activities.effects.errors import EffectRefused
+from tests.effects.tally import Played, Tally
 from tests.gateway.clients import Client, Piped, Web
 from tests.gateway.drawing import Life, Scenario, Step, Wish, draw
 from tests.gateway.forks import TILL, Fork, Forks
@@ -61,16 +62,6 @@ applied_if = "call.mark in result.text"
 
 class Died(Exception):
     """The agent was killed."""
-
-
-@dataclass(frozen=True)
-class Played:
-    """What came of a sequence."""
-
-    seed: int
-    violations: list[tuple[str, str, str]]
-    excused: list[tuple[str, str, str]]
-    counts: dict[str, int]
 
 
 class World:
@@ -138,10 +129,10 @@ class World:
 
     def kill_server(self) -> None:
         """Kill the newest process of the server."""
-        pids = (self.folder / "pids").read_text().split() if (self.folder / "pids").exists() else []
-        with suppress(ProcessLookupError, FileNotFoundError):
-            if pids and b"till.py" in Path(f"/proc/{pids[-1]}/cmdline").read_bytes():
-                os.kill(int(pids[-1]), signal.SIGKILL)
+        with suppress(ProcessLookupError, FileNotFoundError, IndexError):
+            pid = (self.folder / "pids").read_text().split()[-1]
+            if b"till.py" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(int(pid), signal.SIGKILL)
 
     def act(self, step: Step) -> None:
         """Say what befalls the next call."""
@@ -397,15 +388,12 @@ class Person:
         """Settle all that is open."""
         if not (self._world.state / "store.db").exists():
             return
-        database = self._world.database()
-        try:
+        with closing(self._world.database()) as database:
             desk = Desk(database)
             self._until_nothing_runs(desk)
             for _ in range(3):
                 if not self._settle_once(desk):
                     return
-        finally:
-            database.close()
 
     def _until_nothing_runs(self, desk: Desk) -> None:
         until = time.monotonic() + PATIENCE
@@ -505,12 +493,9 @@ def _is_of(record: CallRecord, done: Done) -> bool:
 
 def let_days_pass(world: World, days: int) -> None:
     """Let all that was recorded be so many days older."""
-    database = world.database()
     moved = text("update replan_ledger set at = strftime('%Y-%m-%d %H:%M:%f', at, :days)")
-    try:
+    with closing(world.database()) as database:
         database.write(lambda tx: tx.execute(moved, {"days": f"-{days} days"}).rowcount)
-    finally:
-        database.close()
 
 
 def play(forks: Forks, seed: int, say: Callable[[str], None] = lambda line: None) -> Played:
@@ -551,39 +536,8 @@ def play(forks: Forks, seed: int, say: Callable[[str], None] = lambda line: None
         shutil.rmtree(folder, ignore_errors=True)
     counts.update(one.code for one in agent.attempts if one.code)
     counts["said"] = sum(one.was_said for one in agent.attempts)
-    return Played(seed, verdict.violations + agent.odd, verdict.excused, dict(counts))
-
-
-class Tally:
-    """Counts what was played, and shows how far it is."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.began = total, 0, time.monotonic()
-        self.counts, self.kinds, self.excused = Counter[str](), Counter[str](), Counter[str]()
-        self.broken = list[Played]()
-        self._turn = threading.Lock()
-
-    def add(self, played: Played) -> None:
-        """Count a sequence."""
-        with self._turn:
-            self.done += 1
-            self.counts.update(played.counts)
-            self.excused.update(kind for kind, _, _ in played.excused)
-            if played.violations:
-                self.broken.append(played)
-                self.kinds.update(kind for kind, _, _ in played.violations)
-                for violation in played.violations:
-                    print(f"\r\x1b[Kseed {played.seed}: {' '.join(violation)}", flush=True)
-            if sys.stderr.isatty() or self.done % 20 == 0:
-                seconds = time.monotonic() - self.began
-                print(f"\r{self.done}/{self.total} {seconds / self.done:.2f} s each", file=sys.stderr, flush=True)
-
-    def lines(self) -> Iterator[str]:
-        """What was found."""
-        yield f"{self.done} sequences, {(time.monotonic() - self.began) / max(1, self.done):.2f} s each"
-        yield "happened:   " + ", ".join(f"{name} {count}" for name, count in sorted(self.counts.items()))
-        yield "excused:    " + (", ".join(f"{name} {count}" for name, count in self.excused.items()) or "nothing")
-        yield "violations: " + (", ".join(f"{name} {count}" for name, count in self.kinds.items()) or "none")
+    seconds = time.monotonic() - began
+    return Played(seed, verdict.violations + agent.odd, verdict.excused, dict(counts), seconds)
 
 
 def play_all(seeds: Sequence[int], jobs: int, tally: Tally, logs: Path | None = None) -> None:

@@ -2,14 +2,11 @@
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from tests.gateway.agents import Agent, Place
-from tests.gateway.test_gateway import said
+from tests.gateway.agents import Agent, Place, said
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 AGENTS, CALLS = 24, 40
@@ -20,14 +17,6 @@ timeout = 20
 settle = 0.5
 reconcile = { kind = "shop.book", applied_if = "args.who in result.text" }
 """
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    """A state folder."""
-    place = Place(tmp_path)
-    yield place
-    place.close()
 
 
 def test_24_agents_make_960_calls_at_once(place: Place) -> None:

@@ -1,9 +1,8 @@
-"""Calls of agents, each effect once, without a server: what is the same call, and what an agent is told."""
+"""Calls of agents, each effect once, without a server: what a session says of doubts, and what an agent is told."""
 
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +103,11 @@ class Agent:
         self.is_gone = False
         calls.connection_opened(self.connection)
 
-    async def call(self, name: str, amount: int = 5, note: str = "", key: str = "") -> dict[str, Any]:
+    async def call(self, name: str, note: str = "", amount: int = 5, key: str = "") -> dict[str, Any]:
         """Call a tool, and return the answer."""
         offer = Offer(name, name, Effect.UNKEYED, {"name": name})
-        request = AgentRequest(
-            Session("shop", self.doubt), secrets.token_hex(8), self.connection, key, is_gone=lambda: self.is_gone
-        )
+        session, id = Session("shop", self.doubt), secrets.token_hex(8)
+        request = AgentRequest(session, id, self.connection, key, is_gone=lambda: self.is_gone)
         return await self.calls.call(offer, {"who": "ann", "amount": amount, "note": note}, request)
 
     async def ask(self, name: str, session: str = "shop", **args: JsonValue) -> dict[str, Any]:
@@ -157,72 +155,45 @@ def code(answer: dict[str, Any]) -> str:
     return str(answer["structuredContent"]["code"]) if answer.get("isError") else ""
 
 
-async def test_two_equal_calls_of_a_living_agent_are_two(gateway: Gateway) -> None:
-    """It has the first answer, so it means a second one."""
-    agent = gateway.agent()
-    answers = [await agent.call("tip") for _ in range(2)]
+def raising(error: Exception) -> Callable[[], None]:
+    """What raises an error when it is called."""
 
-    assert [answer["structuredContent"]["number"] for answer in answers] == [1, 2]
+    def fail() -> None:
+        raise error
 
-
-async def test_an_equal_call_that_comes_meanwhile_joins_and_both_are_told(gateway: Gateway) -> None:
-    """A client that gives up says nothing, and calls again on whatever connection."""
-    gateway.shop.seconds = 0.2
-    first, second = await asyncio.gather(gateway.agent().call("tip"), gateway.agent().call("tip"))
-
-    assert len(gateway.shop.paid) == 1
-    assert "replan/key" in text(first) and "replan/key" in text(second)
+    return fail
 
 
-async def test_a_key_tells_two_calls_apart_and_keeps_one_together(gateway: Gateway) -> None:
-    """An agent that gives keys says which calls are which."""
-    gateway.shop.seconds, agent = 0.1, gateway.agent()
-    await asyncio.gather(agent.call("tip", key="a"), agent.call("tip", key="b"), agent.call("tip", key="a"))
-    conflict = await agent.call("tip", amount=6, key="a")
-
-    assert len(gateway.shop.paid) == 2
-    assert code(conflict) == "conflict"
+LOST = raising(TimeoutError("the answer is lost"))
 
 
-async def test_the_last_answer_of_an_agent_that_was_killed_is_given_again(gateway: Gateway) -> None:
-    """Nobody knows whether it was read; the second equal call of the successor is meant."""
-    agent = gateway.agent()
-    await agent.call("tip")
-    agent.leave()
-    successor = gateway.agent()
-    again, more = await successor.call("tip"), await successor.call("tip")
-
-    assert "Not done again" in text(again)
-    assert "Not done again" not in text(more) and len(gateway.shop.paid) == 2
-
-
-async def test_a_call_whose_agent_was_killed_goes_on_and_answers_its_successor(gateway: Gateway) -> None:
-    """Also days later: what nobody can have read has no age."""
-    gateway.shop.seconds, agent, begun = 0.1, gateway.agent(), asyncio.Event()
-    gateway.shop.before = begun.set
-    call = asyncio.create_task(agent.call("tip"))
+async def test_calls_are_told_apart_in_one_process_too(gateway: Gateway) -> None:
+    """In short, what test_same_call shows with real processes: each amount is paid once or, after an answer, twice."""
+    shop, agent, other, begun = gateway.shop, gateway.agent(), gateway.agent(), asyncio.Event()
+    shop.seconds, shop.before = 0.1, begun.set
+    joined = await asyncio.gather(agent.call("tip", amount=1), other.call("tip", amount=1))
+    keyed = await asyncio.gather(*(agent.call("tip", amount=2, key=key) for key in "aba"))
+    conflict = await agent.call("tip", amount=9, key="a")
+    begun.clear()
+    call = asyncio.create_task(agent.call("tip", amount=3))
     await begun.wait()
     agent.leave()
     call.cancel()
-    with suppress(asyncio.CancelledError):
-        await call
-    again = await gateway.agent().call("tip")
+    await asyncio.wait([call])
+    again, meant = await other.call("tip", amount=3), await other.call("tip", amount=3)
+    shop.after = LOST
+    unknown, found = await other.call("tip", "refund approved", 4), await other.call("pay", amount=5)
+    shop.after, shop.before = lambda: None, raising(Refused("nothing to pay", code="conflict"))
+    reworded, rejected = await other.call("tip", "your refund is approved", 4), await other.call("tip", amount=6)
+    shop.before = lambda: None
+    mended = await other.call("tip", amount=6)
 
-    assert "Not done again" in text(again) and len(gateway.shop.paid) == 1
-
-
-async def test_a_rewording_of_a_call_without_an_answer_is_for_a_person(gateway: Gateway) -> None:
-    """A model that is asked again finds other words for the same payment."""
-    gateway.shop.after = lambda: (_ for _ in ()).throw(TimeoutError("the answer is lost"))
-    agent = gateway.agent()
-    unknown = await agent.call("tip", note="refund approved")
-    gateway.shop.after = lambda: None
-    reworded = await agent.call("tip", note="your refund is approved")
-    another = await agent.call("tip", amount=9, note="your refund is approved")
-
-    assert (code(unknown), code(reworded), code(another)) == ("unknown_outcome", "doubtful", "")
-    assert " settle " in text(reworded)
-    assert [amount for _, amount, _ in gateway.shop.paid] == [5, 9]
+    assert all("replan/key" in text(answer) for answer in joined) and [code(one) for one in keyed] == [""] * 3
+    assert ["Not done again" in text(answer) for answer in (again, meant)] == [True, False]
+    codes = [code(one) for one in (conflict, unknown, found, reworded, rejected, mended)]
+    assert codes == ["conflict", "unknown_outcome", "", "doubtful", "conflict", ""]
+    assert rejected["structuredContent"]["applied"] == "none" and found["structuredContent"] == {"number": 7}
+    assert [amount for _, amount, _ in shop.paid] == [1, 2, 2, 3, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(("doubt", "paid"), [(DoubtPolicy.REPEAT, 2), (DoubtPolicy.REPLAY, 1)])
@@ -236,14 +207,6 @@ async def test_a_session_may_say_what_follows_a_doubt(gateway: Gateway, doubt: D
     assert len(gateway.shop.paid) == paid and code(answer) == ""
 
 
-async def test_what_reconcile_finds_is_the_answer(gateway: Gateway) -> None:
-    """The answer was lost, and the read of the tools file shows the payment."""
-    gateway.shop.after = lambda: (_ for _ in ()).throw(TimeoutError("the answer is lost"))
-    answer = await gateway.agent().call("pay")
-
-    assert answer["structuredContent"] == {"number": 1} and len(gateway.shop.paid) == 1
-
-
 async def test_a_call_that_was_not_sent_is_made_again_at_once(gateway: Gateway) -> None:
     """The agent does not learn of a fault that time has cured."""
     failures = [Unreachable("the shop is closed"), Unreachable("the shop is closed")]
@@ -255,17 +218,6 @@ async def test_a_call_that_was_not_sent_is_made_again_at_once(gateway: Gateway) 
     gateway.shop.before = fail
 
     assert code(await gateway.agent().call("tip")) == "" and len(gateway.shop.paid) == 1
-
-
-async def test_a_rejected_call_is_made_again_when_the_agent_calls_again(gateway: Gateway) -> None:
-    """What failed a moment ago may go now: the agent has done what the rejection asked for."""
-    gateway.shop.before = lambda: (_ for _ in ()).throw(Refused("nothing to pay", code="conflict"))
-    agent = gateway.agent()
-    rejected = await agent.call("tip")
-    gateway.shop.before = lambda: None
-
-    assert code(rejected) == "conflict" and '"none"' in str(rejected["structuredContent"]).replace("'", '"')
-    assert code(await agent.call("tip")) == "" and len(gateway.shop.paid) == 1
 
 
 async def test_an_agent_asks_for_what_its_calls_did_and_undoes_it(gateway: Gateway) -> None:
@@ -294,7 +246,7 @@ async def test_no_agent_sees_the_calls_of_another_session(gateway: Gateway) -> N
 @pytest.mark.parametrize(("answer", "do"), [(None, "a_person_was_asked"), ("not-applied", "wait")])
 async def test_an_agent_learns_that_it_may_call_again(gateway: Gateway, answer: Settlement | None, do: str) -> None:
     """As soon as a person has said that the call was not applied."""
-    gateway.shop.after = lambda: (_ for _ in ()).throw(TimeoutError("the answer is lost"))
+    gateway.shop.after = LOST
     agent = gateway.agent()
     id = (await agent.call("tip"))["structuredContent"]["task"]
     if answer:
@@ -303,15 +255,3 @@ async def test_an_agent_learns_that_it_may_call_again(gateway: Gateway, answer: 
 
     assert outcome["structuredContent"]["do"] == do
     assert ("Do not call it again" in text(outcome)) == (answer is None)
-
-
-async def test_a_call_that_came_before_an_answer_does_not_follow_it(gateway: Gateway) -> None:
-    """The holder was still starting, and the client sent its call again: both are there when the first is answered."""
-    agent = gateway.agent()
-    await agent.call("tip")
-    agent.leave()
-    successor = gateway.agent()
-    answers = await asyncio.gather(*(successor.call("tip") for _ in range(3)))
-
-    assert len(gateway.shop.paid) == 1 and all("Not done again" in text(answer) for answer in answers)
-    assert "Not done again" not in text(await successor.call("tip")) and len(gateway.shop.paid) == 2

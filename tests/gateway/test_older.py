@@ -1,45 +1,31 @@
 """A state folder in which the gateway of version 0.1.0 has left calls open."""
 
 import sqlite3
-from pathlib import Path
 
 import pytest
 
-from tests import preloaded
-from tests.gateway.agents import Agent, Place
-from tests.gateway.test_gateway import PAY, said
-
-CALLS = "CREATE TABLE calls (task_id, session, tool, digest, authority, key, delivery, since)"
+from tests.gateway.agents import PAY, Agent, Place, said
 
 
 @pytest.mark.parametrize(
     ("session", "delivery", "is_served"),
-    [
-        ("one", "pending", False),
-        ("one", "broken", False),
-        ("one", "delivered", True),
-        ("two", "pending", True),
-    ],
+    [("one", "pending", False), ("one", "broken", False), ("one", "delivered", True), ("two", "pending", True)],
 )
 def test_calls_that_are_open_in_its_journal_are_named(
-    tmp_path: Path, session: str, delivery: str, is_served: bool
+    place: Place, session: str, delivery: str, is_served: bool
 ) -> None:
     """And nothing of their session is served before a person has looked at them."""
-    place = Place(tmp_path, python=preloaded.python())
     place.state.mkdir()
     with sqlite3.connect(journal := place.state / "gateway.db") as database:
-        database.execute(CALLS)
+        database.execute("CREATE TABLE calls (task_id, session, tool, digest, authority, key, delivery, since)")
         row = ("mcp:one:pay-1", "one", "pay", "", "", "", delivery, 1.0)
         database.execute("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    try:
-        if is_served:
-            assert said(place.agent(session).call("pay", PAY)).startswith("paid ann")
-            return
-        agent = Agent(place, "--session", session, "--", "true")
-        agent.send("initialize")
-        why = agent.errors()
-    finally:
-        place.close()
+    if is_served:
+        assert said(place.agent(session).call("pay", PAY)).startswith("paid ann")
+        return
+    agent = Agent(place, "--session", session, "--", "true")
+    agent.send("initialize")
+    why = agent.errors()
 
     assert "mcp:one:pay-1" in why and f"mv {journal} {journal}.done" in why
     assert place.paid == []

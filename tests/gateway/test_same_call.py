@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.gateway.agents import NOT_AGAIN
 from tests.gateway.clients import Client
 from tests.gateway.drawing import LATE, Do, Life, Scenario, Step
 from tests.gateway.forks import Forks
 from tests.gateway.sequences import World, let_days_pass
 
 WAIT = 30.0
-NOT_AGAIN, SHARED = "Not done again", "An equal call came while"
+SHARED = "An equal call came while"
 FULL = pytest.mark.full
 Door = Literal["stdio", "http"]
 
@@ -120,10 +121,11 @@ def test_another_key_is_another_call_and_other_arguments_are_a_conflict(shop: Sh
     agent = shop.agent()
     running = shop.begin(agent, key="one", after=0.3)
     shop.until_paid()
+    same = shop.begin(agent, key="one")
     other, conflict = shop.pay(agent, key="two"), shop.pay(agent, amount=6, key="one")
 
     assert (shop.paid, other.is_error, conflict.code) == (2, False, "conflict")
-    assert not shop.answer(agent, running).is_error
+    assert not any(shop.answer(agent, number).is_error for number in (running, same))
 
 
 # Sent again by its own `replan mcp`.
@@ -161,23 +163,22 @@ def test_a_client_that_gives_up_in_silence_joins_its_own_call(
     assert all("replan/key" in answer.words for answer in answers)
 
 
-@pytest.mark.parametrize("moment", ["while it runs", "after its end", "after its answer"])
+@pytest.mark.parametrize("moment", ["at once", "while it runs", "after its end", "after its answer"])
 def test_a_call_whose_client_cancels_it_is_not_made_again(shop: Shop, moment: str) -> None:
     """The call goes on, and its result belongs to the next equal call; a cancel says that the answer was not read."""
     agent = shop.agent()
     number = shop.begin(agent, after=0.3)
-    shop.until_paid()
-    if moment == "while it runs":
-        agent.cancel(number)
-    elif moment == "after its end":
-        agent.cancel(number)
-        time.sleep(0.4)
-    else:
+    if moment != "at once":
+        shop.until_paid()
+    if moment == "after its answer":
         shop.answer(agent, number)
-        agent.cancel(number)
+    agent.cancel(number)
+    if moment == "after its end":
+        time.sleep(0.4)
     again = shop.pay(agent)
 
-    assert shop.paid == 1 and NOT_AGAIN in again.words
+    assert shop.paid == 1 and not again.is_error
+    assert NOT_AGAIN in again.words or moment == "at once", "a cancel may come before the call has begun"
 
 
 @pytest.mark.parametrize("door", ["stdio", "http"])
@@ -212,6 +213,18 @@ def test_the_last_answer_of_an_agent_that_has_left_is_given_again(shop: Shop, do
     again, more = shop.pay(successor), shop.pay(successor)
 
     assert NOT_AGAIN in again.words and NOT_AGAIN not in more.words and shop.paid == 2
+
+
+def test_a_call_that_came_before_an_answer_does_not_follow_it(shop: Shop) -> None:
+    """Its holder was still starting, and the client sent it again: both are there when the first is answered."""
+    agent = shop.agent()
+    shop.pay(agent)
+    agent.kill()
+    successor = shop.agent()
+    numbers = [shop.begin(successor) for _ in range(3)]
+
+    assert all(NOT_AGAIN in shop.answer(successor, number).words for number in numbers) and shop.paid == 1
+    assert NOT_AGAIN not in shop.pay(successor).words and shop.paid == 2
 
 
 @pytest.mark.full
@@ -255,6 +268,7 @@ def test_a_rewording_of_an_open_call_is_doubtful_without_a_tools_file(shop: Shop
     reworded, other = shop.pay(agent, note="your refund is approved"), shop.pay(agent, note="refund it", amount=6)
 
     assert (reworded.code, other.is_error) == ("doubtful", False) and shop.paid == 2
+    assert " settle " in reworded.words
 
 
 # Any other.
@@ -287,7 +301,7 @@ def test_twenty_calls_at_once_that_differ_in_words_are_twenty(shop: Shop) -> Non
         ("error after", "the printer broke"),
         ("error before", "no such account"),
         ("rpc after", "insufficient funds"),
-        ("die after", ""),
+        ("die after", "raised Unreachable"),
     ],
 )
 def test_what_a_server_says_after_it_has_begun_proves_nothing(shop: Shop, do: Do, words: str) -> None:

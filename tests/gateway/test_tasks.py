@@ -15,9 +15,7 @@ from client.client import Client
 from runtime.dev_server import DevServer
 from server.gateway import attending
 from tests import preloaded
-from tests.gateway.agents import Agent, Place
-from tests.gateway.test_gateway import PAY, said
-from tests.gateway.test_holder import NOT_AGAIN
+from tests.gateway.agents import NOT_AGAIN, PAY, Agent, Place, said, until
 from tests.processes import ROOT, Processes, Running
 from workflows.people import requests
 from workflows.people.requests import Choice, RequestKind
@@ -49,12 +47,6 @@ def place(tmp_path: Path, server: DevServer) -> Iterator[TaskPlace]:
     place = TaskPlace(tmp_path, server.address)
     yield place
     place.close()
-
-
-@pytest.fixture
-def session() -> str:
-    """A name that no other test has."""
-    return f"t-{uuid.uuid4().hex[:8]}"
 
 
 def test_a_call_is_a_task_and_is_recognised_as_without_one(place: TaskPlace, session: str) -> None:
@@ -209,10 +201,7 @@ def test_the_tools_of_the_workers_are_offered_where_none_are_named(place: TaskPl
     agent.hello()
     early = agent.tools()
     with place.worker(file):
-        until = time.monotonic() + 60
-        while "shop_pay" not in agent.tools():
-            assert time.monotonic() < until
-            time.sleep(0.2)
+        until(lambda: "shop_pay" in agent.tools())
         result, book = agent.call("shop_pay", PAY), agent.call("shop_book")
         agent.leave()
 

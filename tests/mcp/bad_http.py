@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.mcp.bad_server import LEGACY, MODERN, Server, parser
+from tests.mcp.bad_server import Server, parser
 
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
 Message = dict[str, Any]
@@ -106,27 +106,8 @@ class BadHttp:
         return True
 
     def result(self, message: Message, **more: object) -> Message:
-        is_legacy = self.era == "legacy"
-        capabilities: Message = {"tools": {}}
-        info = {"name": "bad", "version": "1"}
-        modern = {} if is_legacy else {"resultType": "complete"}
-        cached = {} if is_legacy else {"ttlMs": 0, "cacheScope": "private"}
-        answer: Message = {"jsonrpc": "2.0", "id": message["id"]}
-        match message["method"]:
-            case "server/discover" if is_legacy:
-                return {**answer, "error": {"code": -32601, "message": "Method not found"}}
-            case "server/discover":
-                found = {"supportedVersions": [MODERN], "capabilities": capabilities}
-                return {**answer, "result": found | modern | cached}
-            case "initialize":
-                return {
-                    **answer,
-                    "result": {"protocolVersion": LEGACY, "capabilities": capabilities, "serverInfo": info},
-                }
-            case "tools/list":
-                return {**answer, "result": {"tools": TOOLS} | modern | cached}
-        content = [{"type": "text", "text": "done"}]
-        return {**answer, "result": {"content": content, "structuredContent": {"done": True}, **modern, **more}}
+        """The good answer to a message."""
+        return Answering(self.era).answer_to(message, more)
 
     async def misbehave(self, message: Message, writer: asyncio.StreamWriter) -> bool:
         good = self.result(message)
@@ -186,7 +167,25 @@ class BadHttp:
         return True
 
 
-TOOLS = Server(parser.parse_args(["ok"])).tools()
+class Answering(Server):
+    """What the server over stdio would answer, which is kept."""
+
+    def __init__(self, era: str) -> None:
+        super().__init__(parser.parse_args(["ok", "--era", era]))
+        self._sent = Message()
+
+    def send(self, message: Message) -> None:
+        self._sent = {"jsonrpc": "2.0", **message}
+
+    def answer_to(self, message: Message, more: Message) -> Message:
+        """The answer to a message; `more` is for the result of a call."""
+        if message["method"] == "tools/call":
+            self.answer(message["id"], self.result(structuredContent={"done": True}, **more))
+        else:
+            self.handle(message)
+        if "capabilities" in (result := self._sent.get("result", {})):
+            result["capabilities"] = {"tools": {}}  # it says nothing of changes, which it would have to stream
+        return self._sent
 
 
 def response(status: int, body: bytes = b"", kind: str = "text/plain", *headers: str) -> bytes:

@@ -1,6 +1,6 @@
 """An MCP server over stdio that misbehaves as its first argument says; it needs only the standard library.
 
-It answers the handshakes of both protocols, `tools/list` and `tools/call`. MODE says what is wrong (see MODES).
+It answers the handshakes of both protocols, `tools/list` and `tools/call`. MODE says what is wrong.
 With --state and --times only the first N calls misbehave, counted over all processes that share the state file.
 Each call of `do` appends a line to the file of --effects before anything else happens, as a real effect would.
 """
@@ -18,77 +18,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-MODES = {
+MODES = (
     # a call
-    "ok": "answers",
-    "slow": "answers after --delay seconds",
-    "never": "never answers a call",
-    "stuck": "stops reading its input at the first call, and lives",
-    "die-before": "exits when it gets a call, without an answer",
-    "die-unapplied": "exits when it gets a call, before its effect",
-    "die-killed": "kills itself with SIGKILL when it gets a call",
-    "die-after": "answers, then exits",
-    "die-half": "writes half of the answer's line, then exits",
-    "close-stdout": "closes its output at a call, and lives",
-    "garbage": "prints lines that are no JSON before each answer",
-    "garbage-only": "prints a line that is no JSON instead of the answer",
-    "no-jsonrpc": "answers without the field jsonrpc",
-    "batch": "answers with a JSON array that holds the answer",
-    "big": "answers with a text of --size bytes in one line",
-    "big-line": "prints --size bytes without a newline, then sleeps",
-    "wrong-id": "answers under another id",
-    "null-id-error": "answers with an error whose id is null",
-    "twice": "answers twice",
-    "error": "answers with a JSON-RPC error: --code, --message",
-    "tool-error": "answers with isError and --message",
-    "no-content": "a result without content",
-    "bad-content": "a result whose content has an item of an unknown type",
-    "bad-structured": "a result whose structuredContent is a list",
-    "null-structured": "a result whose structuredContent is null",
-    "violates-schema": "a result whose structuredContent violates the outputSchema",
-    "missing-structured": "a result without structuredContent although there is an outputSchema",
-    "result-string": "a result that is a text",
-    "no-result": "neither a result nor an error",
-    "deep": "structuredContent nested --levels deep",
-    "nan": "structuredContent with NaN and Infinity",
-    "surrogate": "a text with half of a character, as an escape",
-    "huge-int": "structuredContent with an integer of 5,000 digits",
-    "invalid-utf8": "a text whose bytes are no UTF-8",
-    "crlf": "answers with CRLF",
-    "unicode-separator": "a text with U+2028 and U+0085, unescaped",
-    "sampling": "asks for sampling/createMessage before it answers with what it got",
-    "elicitation": "asks for elicitation/create before it answers with what it got",
-    "roots": "asks for roots/list before it answers with what it got",
-    "unknown-request": "asks for foo/bar before it answers with what it got",
-    "input-required": "the newer protocol: answers that it needs input",
-    "progress": "sends three notifications of progress, then answers",
-    "log": "sends notifications/message before it answers",
-    "offers": "has resources, prompts, completions and levels of logging, and says it when they change",
-    "flood": "sends --size notifications/message of 10 kB at each call",
-    "list-changed": "says at a call that its list changed: --change says how",
-    "cancelled-by-server": "sends notifications/cancelled for the call, and no answer",
-    "contents": "answers with the content, or the whole result, in the file --contents",
-    "environment": "answers with its environment",
-    "pids": "starts a child that ignores SIGTERM, and answers with both ids",
+    *("ok", "slow", "never", "stuck", "die-before", "die-unapplied", "die-killed", "die-after", "die-half"),
+    *("close-stdout", "garbage", "garbage-only", "no-jsonrpc", "batch", "big", "big-line", "wrong-id"),
+    *("null-id-error", "twice", "error", "tool-error", "no-content", "bad-content", "bad-structured"),
+    *("null-structured", "violates-schema", "missing-structured", "result-string", "no-result", "deep", "nan"),
+    *("surrogate", "huge-int", "invalid-utf8", "crlf", "unicode-separator", "sampling", "elicitation", "roots"),
+    *("unknown-request", "input-required", "progress", "log", "offers", "flood", "list-changed"),
+    *("cancelled-by-server", "contents", "environment", "pids"),
     # the list
-    "list-error": "tools/list answers with an error",
-    "list-loop": "tools/list always gives the same nextCursor",
-    "listed": "tools/list answers with the result in the file --contents; with a list in it, page by page",
-    "list-duplicate": "tools/list gives two tools of one name",
+    *("list-error", "list-loop", "listed", "list-duplicate"),
     # the start
-    "exit-at-start": "exits at once, with a line on stderr",
-    "exit-in-handshake": "exits when it gets the first request",
-    "exit-after-list": "exits just after tools/list",
-    "hang-in-handshake": "answers nothing at all",
-    "discover-exits": "exits when it gets server/discover, as some old servers do",
-    "bad-version": "initialize answers with an unknown version",
-    "handshake-error": "the handshake answers with an error",
-    "handshake-garbage": "initialize answers with a result of another shape",
-    "banner": "prints a banner on stdout before anything else",
+    *("exit-at-start", "exit-in-handshake", "exit-after-list", "hang-in-handshake", "discover-exits"),
+    *("bad-version", "handshake-error", "handshake-garbage", "banner"),
     # the process
-    "ignore-term": "ignores SIGTERM and the end of its input; answers with ids as `pids`",
-    "stderr-flood": "writes --size bytes to stderr before it answers",
-}
+    *("ignore-term", "stderr-flood"),
+)
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 PREFIX = "io.modelcontextprotocol/"
 FORM = {
@@ -109,6 +55,13 @@ OFFERS: dict[str, Any] = {
 }
 LISTS = ("resources", "resourceTemplates", "prompts")
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10}
+ASKED: dict[str, tuple[str, dict[str, Any]]] = {
+    "sampling": ("sampling/createMessage", SAMPLE),
+    "elicitation": ("elicitation/create", FORM),
+    "roots": ("roots/list", {}),
+    "unknown-request": ("foo/bar", {}),
+}
+"""What the server asks before it answers with what it got."""
 Message = dict[str, Any]
 
 parser = argparse.ArgumentParser()
@@ -282,22 +235,13 @@ class Server:
         done = {"type": "object", "properties": {"done": {"type": "boolean"}, **text}, "required": ["done"]}
         since = {"type": "object", "properties": {**text, "since": {"type": "string"}}}
         numbers = {"count": {"type": "integer"}, "total": {"type": "integer"}}
-        found = {
-            "type": "object",
-            "properties": {**numbers, "last": text["text"], "fitting": done},
-            "required": ["count", "total"],
-        }
+        counted = {**numbers, "last": text["text"], "fitting": done}
+        found = {"type": "object", "properties": counted, "required": ["count", "total"]}
         reads = {"annotations": {"readOnlyHint": True}}
+        look = {"name": "look", "title": "Look", "description": "Looks.", "inputSchema": schema, "_meta": {"a": 1}}
         listed: list[Message] = [
             {"name": "do", "description": "Does it.", "inputSchema": schema, "outputSchema": done},
-            {
-                "name": "look",
-                "title": "Look",
-                "description": "Looks.",
-                "inputSchema": schema,
-                "_meta": {"a": 1},
-                **reads,
-            },
+            {**look, **reads},
             {"name": "plain", "inputSchema": schema},
             {"name": "count", "description": "Counts.", "inputSchema": since, "outputSchema": found, **reads},
         ]
@@ -346,6 +290,16 @@ class Server:
             file.write("x")
             return bool(count < self.options.times)
 
+    def echoed(self, params: Message) -> Message:
+        """The arguments of a call, as a text, and where there is an outputSchema as structured content."""
+        found, given = json.loads(Path(self.options.contents).read_text()), params.get("arguments") or {}
+        listed = [tool for page in (found if isinstance(found, list) else [found]) for tool in page["tools"]]
+        is_typed = any(tool["name"] == params["name"] and "outputSchema" in tool for tool in listed)
+        return {
+            "content": [{"type": "text", "text": json.dumps(given)}],
+            **({"structuredContent": given} if is_typed else {}),
+        }
+
     def counted(self, arguments: Message) -> Message:
         """What `count` finds of the effects: all with this text, since this time."""
         effects = Path(self.options.effects or os.devnull)
@@ -363,6 +317,7 @@ class Server:
                 return None
             case "slow":
                 time.sleep(options.delay)
+                return self.answer(ident, self.result((params.get("arguments") or {}).get("text") or "done"))
             case "stuck":
                 time.sleep(3600)
             case "die-before":
@@ -392,14 +347,8 @@ class Server:
                 return self.answer(ident, "done")
             case "no-result":
                 return self.send({"id": ident})
-            case "sampling":
-                return self.answer(ident, self.result(json.dumps(self.ask("sampling/createMessage", SAMPLE))))
-            case "elicitation":
-                return self.answer(ident, self.result(json.dumps(self.ask("elicitation/create", FORM))))
-            case "roots":
-                return self.answer(ident, self.result(json.dumps(self.ask("roots/list", {}))))
-            case "unknown-request":
-                return self.answer(ident, self.result(json.dumps(self.ask("foo/bar", {}))))
+            case "sampling" | "elicitation" | "roots" | "unknown-request":
+                return self.answer(ident, self.result(json.dumps(self.ask(*ASKED[mode]))))
             case "input-required" if params.get("inputResponses"):
                 return self.answer(ident, self.result(json.dumps(params["inputResponses"])))
             case "input-required":
@@ -426,6 +375,8 @@ class Server:
                 contents = json.loads(Path(options.contents).read_text())
                 more: Message = {} if self.is_legacy else {"resultType": "complete"}
                 return self.answer(ident, (contents if isinstance(contents, dict) else {"content": contents}) | more)
+            case "listed":
+                return self.answer(ident, self.echoed(params))
             case "environment":
                 return self.answer(ident, self.result(json.dumps(dict(os.environ))))
             case "pids" | "ignore-term":

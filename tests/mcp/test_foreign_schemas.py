@@ -1,7 +1,6 @@
 """Tools with the schemas that real servers write: they are offered, called with what the server takes, and listed."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,9 @@ from activities.toolbox.mcp.loading import ForeignTools, load_servers
 from activities.toolbox.registry import Registry
 from server.gateway.local_tools import tools_result
 from tests.activities.bench import bench
-from tests.mcp.foreign import asked, tool_of, written
+from tests.mcp.foreign import asked, lines, table, tool_of, written
 
 Schema = dict[str, Any]
-SERVER = Path(__file__).with_name("schema_server.py")
 TEXT: Schema = {"type": "string"}
 
 
@@ -39,12 +37,16 @@ UNREADABLE: Schema = form(amount={"$ref": "#/$defs/missing"}, key=TEXT)
 
 
 def served(folder: Path, *tools: Schema, more: str = "", takes_unread: bool = False) -> ForeignTools:
-    """The tools of a server that lists `tools`; each call is noted in the file `log`."""
-    spec, log = folder / "spec.json", folder / "log"
-    spec.write_text(json.dumps(tools))
-    command = json.dumps([sys.executable, "-I", "-S", str(SERVER), str(spec), str(log)])
-    file = written(folder, f"[servers.shop]\ncommand = {command}\n{more}")
-    return load_servers([str(file)], {}, (), takes_unread=takes_unread)
+    """The tools of a server that lists `tools`, and answers a call with its arguments; `log` has what it received."""
+    (spec := folder / "spec.json").write_text(json.dumps({"tools": tools}))
+    text = table("listed", "--contents", spec, "--log", folder / "log")
+    return load_servers([str(written(folder, text + more))], {}, (), takes_unread=takes_unread)
+
+
+def called(folder: Path) -> list[Schema]:
+    """The arguments of the calls that the server received."""
+    received = map(json.loads, lines(folder / "log"))
+    return [one["params"]["arguments"] for one in received if one["method"] == "tools/call"]
 
 
 def tool(name: str, schema: Schema, **more: Any) -> Schema:
@@ -71,8 +73,7 @@ async def test_a_server_gets_the_arguments_that_its_schema_takes(
     async with bench(tmp_path, servers=foreign) as calls:
         result = (await calls.call(tool_of(foreign, "shop.do"), **args)).result
 
-    assert [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()] == [["do", args]]
-    assert result == args
+    assert called(tmp_path) == [args] and result == args
 
 
 async def test_arguments_that_fit_no_branch_are_not_sent(tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ async def test_arguments_that_fit_no_branch_are_not_sent(tmp_path: Path) -> None
         fault, _ = await calls.fails(tool_of(foreign, "shop.do"), action="create", id="1")
 
     assert "does not fit oneOf of its schema (lacks title; has a name that is not declared)" in fault.reason
-    assert not (tmp_path / "log").exists()
+    assert called(tmp_path) == []
 
 
 async def test_a_gateway_offers_tools_that_it_cannot_check(tmp_path: Path) -> None:

@@ -50,6 +50,16 @@ def only(made: Made) -> Tool[..., Any]:
     return found
 
 
+def of_do(row: str) -> str:
+    """The table of the tool `do`."""
+    return f"[servers.shop.tools.do]\n{row}\n"
+
+
+def kind_of(folder: Path, tool: ServerTool, row: str = "") -> Kind:
+    """The kind of a tool `do` with a row in its table."""
+    return Registry([only(made_of(folder, tool, tables=of_do(row)))])["shop.do"]
+
+
 EFFECTS: dict[str, tuple[bool, str, str, Effect, str]] = {
     "nothing said": (False, "", "", Effect.UNKEYED, "nobody says that it only reads"),
     "a hint": (True, "", "", Effect.READ, "the server says that it only reads"),
@@ -69,10 +79,7 @@ EFFECTS: dict[str, tuple[bool, str, str, Effect, str]] = {
     ),
     "the file against its pattern": (False, "reads = ['*']", "effect = 'unkeyed'", Effect.UNKEYED, "as the file says"),
     "a default": (False, "default = 'read'", "", Effect.READ, "the default of its server in the file"),
-    "a hint before a default": (
-        *(True, "default = 'unkeyed'", "", Effect.READ),
-        "the server says that it only reads",
-    ),
+    "a hint before a default": (*(True, "default = 'unkeyed'", "", Effect.READ), "the server says that it only reads"),
 }
 
 
@@ -81,7 +88,7 @@ def test_an_effect_is_what_the_file_says_or_the_server_hints(
     tmp_path: Path, hint: bool, server: str, row: str, effect: Effect, because: str
 ) -> None:
     """All else may not be repeated; and why it is so is said."""
-    made = made_of(tmp_path, listed(read_only=hint), server=server, tables=f"[servers.shop.tools.do]\n{row}\n")
+    made = made_of(tmp_path, listed(read_only=hint), server=server, tables=of_do(row))
     found = only(made)
 
     assert (found.effect, found.origin.because) == (effect, because)
@@ -92,10 +99,9 @@ def test_an_effect_is_what_the_file_says_or_the_server_hints(
 
 def test_a_pattern_that_no_tool_has_is_a_mistake(tmp_path: Path) -> None:
     """A tool that was meant to be a read would else be asked for."""
-    made = made_of(tmp_path, listed(), server='reads = ["dooo"]')
+    [mistake] = made_of(tmp_path, listed(), server='reads = ["dooo"]').mistakes
 
-    [mistake] = made.mistakes
-    assert "shop.toml:3: shop has no tool 'dooo': did you mean" in mistake or "it has do" in mistake
+    assert "shop.toml:3: shop has no tool 'dooo': did you mean do?" in mistake
 
 
 NAMES = {
@@ -138,7 +144,7 @@ def test_an_approver_sees_what_the_server_adds(tmp_path: Path) -> None:
         "note": {"type": "string"},
         "pin": {"type": "string", "default": "1234", "format": "password"},
     }
-    kind = Registry([only(made_of(tmp_path, listed(schema={"type": "object", "properties": properties})))])["shop.do"]
+    kind = kind_of(tmp_path, listed(schema={"type": "object", "properties": properties}))
     given: dict[str, JsonValue] = {"to": "ann"}
 
     assert added_arguments(kind, kind.parse(given), given) == {"max-size": 5, "note": None}
@@ -157,8 +163,7 @@ def test_a_tool_whose_schema_cannot_be_used_is_left_out(tmp_path: Path) -> None:
 
 def test_a_description_that_gives_orders_is_only_a_text(tmp_path: Path) -> None:
     """On one line, and bounded; nothing else of the tool changes with it but what people are told of it."""
-    plain, bad = only(made_of(tmp_path, listed())), only(made_of(tmp_path, listed(description=ORDERS * 100)))
-    kind, other = Registry([bad])["shop.do"], Registry([plain])["shop.do"]
+    kind, other = (kind_of(tmp_path, listed(description=said)) for said in (ORDERS * 100, ""))
 
     assert "\n" not in kind.description and len(kind.description) <= kinds.MAX_DESCRIPTION
     told = {"digest": other.spec.digest, "says": other.spec.says}
@@ -185,10 +190,8 @@ CHANGED: dict[str, ServerTool] = {
 
 def unread_of(folder: Path, tool: ServerTool, row: str = "") -> str | None:
     """Whether somebody has read what a server says of a tool, by its table."""
-    [found] = made_of(folder, tool, tables=f"[servers.shop.tools.do]\n{row}\n").classified
-    assert Registry([only(made_of(folder, tool, tables=f"[servers.shop.tools.do]\n{row}\n"))])[
-        "shop.do"
-    ].spec.unread == (found.unread)
+    [found] = made_of(folder, tool, tables=of_do(row)).classified
+    assert kind_of(folder, tool, row).spec.unread == found.unread
     return found.unread
 
 
@@ -209,7 +212,7 @@ def test_a_description_of_the_file_takes_the_place_of_one_that_changes(tmp_path:
     """Such as one with the time; a digest of before counts, too, and one of after does not need the server's words."""
     mine = "description = 'Mine.'"
     changes = CHANGED["the description"]
-    [found] = made_of(tmp_path, SAID, tables=f"[servers.shop.tools.do]\n{mine}\n").classified
+    [found] = made_of(tmp_path, SAID, tables=of_do(mine)).classified
     [before] = made_of(tmp_path, SAID).classified
     row = f"{mine}\nreviewed = '{found.words_digest}'"
 
@@ -220,10 +223,9 @@ def test_a_description_of_the_file_takes_the_place_of_one_that_changes(tmp_path:
 def test_whether_somebody_has_read_it_changes_no_call_under_way(tmp_path: Path) -> None:
     """The digest of the tool is the same, so open tasks go on."""
     [found] = made_of(tmp_path, SAID).classified
-    row = f"[servers.shop.tools.do]\nreviewed = '{found.words_digest}'\n"
-    before, after = only(made_of(tmp_path, SAID)), only(made_of(tmp_path, SAID, tables=row))
+    before, after = kind_of(tmp_path, SAID), kind_of(tmp_path, SAID, f"reviewed = '{found.words_digest}'")
 
-    assert Registry([before])["shop.do"].spec.digest == Registry([after])["shop.do"].spec.digest
+    assert before.spec.digest == after.spec.digest
 
 
 def test_all_that_a_person_has_read_is_on_lines_without_hidden_characters(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_all_that_a_person_has_read_is_on_lines_without_hidden_characters(tmp_pa
 )
 def test_a_tool_is_described_by_the_file_or_the_server(tmp_path: Path, tool: ServerTool, row: str, words: str) -> None:
     """In this order: the file, the description, the title, the name."""
-    assert only(made_of(tmp_path, tool, tables=f"[servers.shop.tools.do]\n{row}\n")).__doc__ == words
+    assert only(made_of(tmp_path, tool, tables=of_do(row))).__doc__ == words
 
 
 OPTIONS: dict[str, Any] = {
@@ -263,14 +265,11 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_an_option_of_the_file_is_that_of_the_tool(tmp_path: Path, name: str) -> None:
+def test_an_option_of_the_file_is_that_of_the_tool(tmp_path: Path) -> None:
     """As a decorator has it."""
-    value = OPTIONS[name]
-    row = f"{name} = {json.dumps(value)}"
-    found = only(made_of(tmp_path, listed(), tables=f"[servers.shop.tools.do]\n{row}\n"))
-
-    assert getattr(found.options, name) == value and "shop.do" in Registry([found])
+    for name, value in OPTIONS.items():
+        found = only(made_of(tmp_path, listed(), tables=of_do(f"{name} = {json.dumps(value)}")))
+        assert getattr(found.options, name) == value and "shop.do" in Registry([found]), name
 
 
 def test_what_a_server_has_holds_for_its_tools(tmp_path: Path) -> None:
@@ -304,12 +303,9 @@ def test_companions_are_other_tools(tmp_path: Path) -> None:
     assert isinstance(do.fallback, Tool) and do.fallback.__name__ == "shop.undo"
 
 
-KEYED = "[servers.shop.tools.do]\neffect = 'keyed'\nkey = 'text'\n"
-
-
 async def test_a_keyed_tool_gets_the_key_in_the_argument_that_the_file_names(tmp_path: Path) -> None:
     """Planners do not see it, and attempts of one call send the same."""
-    foreign = loaded(tmp_path, table() + KEYED)
+    foreign = loaded(tmp_path, table() + of_do("effect = 'keyed'\nkey = 'text'"))
     do, effects = tool_of(foreign, "shop.do"), tmp_path / "effects"
     async with bench(tmp_path, servers=serving(foreign, "ok", "--effects", effects)) as calls:
         for run, attempt in (("first", 1), ("first", 2), ("second", 1)):
@@ -318,12 +314,6 @@ async def test_a_keyed_tool_gets_the_key_in_the_argument_that_the_file_names(tmp
 
     assert Registry([do])["shop.do"].args_schema["properties"] == {}
     assert len({*keys}) == 2 and keys[0] and keys[-1] not in (keys[0], None)
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> ForeignTools:
-    """Tools of a server."""
-    return loaded(tmp_path_factory.mktemp("shop"), table())
 
 
 def named(shop: ForeignTools, *names: str) -> dict[str, Kind]:
@@ -397,21 +387,18 @@ def test_a_read_whose_result_is_of_another_form_is_no_reconcile(tmp_path: Path) 
     assert "lacks ['id']" in mistake and 'say result = "result...."' in mistake
 
 
-@pytest.mark.parametrize(
-    ("row", "words"), [("mark = 'n'", "no argument that is a text"), ("mark = 'txt'", "mean text")]
-)
-def test_a_mark_goes_into_a_text(tmp_path: Path, row: str, words: str) -> None:
-    """Nothing else can take the line."""
-    schema = {"type": "object", "properties": {"text": {"type": "string"}, "n": {"type": "integer"}}}
-    [mistake] = made_of(tmp_path, listed(schema=schema), tables=f"[servers.shop.tools.do]\n{row}\n").mistakes
-
-    assert words in mistake
+MARKS: list[tuple[str, str]] = [("n", "no argument that is a text"), ("txt", "mean text"), ("text", ""), ("some", "")]
 
 
-def test_an_optional_text_takes_a_mark(tmp_path: Path) -> None:
-    """Also where it may be null."""
-    schema = {"type": "object", "properties": {"text": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}
-    assert only(made_of(tmp_path, listed(schema=schema), tables="[servers.shop.tools.do]\nmark = 'text'\n"))
+@pytest.mark.parametrize(("argument", "words"), MARKS)
+def test_a_mark_goes_into_a_text(tmp_path: Path, argument: str, words: str) -> None:
+    """Nothing else can take the line; it may be a text that may be null."""
+    optional = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    properties = {"text": {"type": "string"}, "n": {"type": "integer"}, "some": optional}
+    tool = listed(schema={"type": "object", "properties": properties})
+    mistakes = made_of(tmp_path, tool, tables=of_do(f"mark = '{argument}'")).mistakes
+
+    assert [words in mistake for mistake in mistakes] == [True] * bool(words)
 
 
 def test_a_rule_gives_the_read_what_it_needs(tmp_path: Path) -> None:
@@ -423,16 +410,12 @@ def test_a_rule_gives_the_read_what_it_needs(tmp_path: Path) -> None:
     assert "shop.find needs 'schema': write using" in mistake
 
 
-ODD_NAMES = ("page[url]", "Page URL", "$url", "image.url", "@path", "file-path")
-
-
-@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize("name", ["page[url]", "Page URL", "$url", "image.url", "@path", "file-path"])
 def test_an_argument_is_authority_however_its_name_is_written(tmp_path: Path, name: str) -> None:
     """An address in it may take data outside, or say where an effect is."""
     schema = {"type": "object", "properties": {name: {"type": "string"}, "words": {"type": "string"}}}
-    read = Registry([only(made_of(tmp_path, listed(schema=schema, read_only=True)))])["shop.do"]
-    row = '[servers.shop.tools.do]\nauthority = ["words"]\n'
-    effect = Registry([only(made_of(tmp_path, listed(schema=schema), tables=row))])["shop.do"]
+    read = kind_of(tmp_path, listed(schema=schema, read_only=True))
+    effect = kind_of(tmp_path, listed(schema=schema), 'authority = ["words"]')
 
     assert read.spec.authority_of([name, "words"]) == ([name] if "url" in name.lower() else [])
     assert effect.spec.authority_of([name, "words"]) == [name, "words"]
@@ -441,13 +424,9 @@ def test_an_argument_is_authority_however_its_name_is_written(tmp_path: Path, na
 def test_a_condition_names_an_argument_as_it_is(tmp_path: Path) -> None:
     """Also if its name is no word: a person approves what the condition is true of."""
     schema = {"type": "object", "properties": {"Amount (EUR)": {"type": "number"}, "amount": {"type": "number"}}}
-    row = """[servers.shop.tools.do]\napprove = 'args."Amount (EUR)" > 500'\n"""
-    kind = Registry([only(made_of(tmp_path, listed(schema=schema), tables=row))])["shop.do"]
-    asked = approvals(
-        {"shop.do": kind}, [PlannedStep(step="a", kind="shop.do", args={"Amount (EUR)": 501, "amount": 1})]
-    )
-    silent = approvals(
-        {"shop.do": kind}, [PlannedStep(step="a", kind="shop.do", args={"Amount (EUR)": 1, "amount": 501})]
-    )
+    kind = kind_of(tmp_path, listed(schema=schema), """approve = 'args."Amount (EUR)" > 500'""")
+    args: list[dict[str, JsonValue]] = [{"Amount (EUR)": 501, "amount": 1}, {"Amount (EUR)": 1, "amount": 501}]
+    steps = [PlannedStep(step=str(number), kind="shop.do", args=given) for number, given in enumerate(args)]
+    asked = approvals({"shop.do": kind}, steps)
 
-    assert (asked["a"].asks, silent["a"].asks) == ("yes", "no")
+    assert [asked[step].asks for step in ("0", "1")] == ["yes", "no"]

@@ -6,8 +6,6 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.mcp.transports import proxy_to
 from tests.activities.bench import bench
 from tests.mcp.bad_http import BadHttp, response, running
-from tests.mcp.foreign import loaded, table, tool_of
+from tests.mcp.foreign import tool_of
 from tests.processes import Processes
 from workflows.faults.fault import Applied, Code, Fault, Quadrant
 
@@ -105,11 +103,6 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     yield monkeypatch
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> ForeignTools:
-    return loaded(tmp_path_factory.mktemp("shop"), table() + "timeout = 20\n")
 
 
 async def called(
@@ -274,20 +267,6 @@ async def test_an_authorization_server_behind_the_proxy_must_be_allowed_by_name(
 
     assert bool(login.requests) is is_allowed and server.effects == ["first"] * is_allowed
     assert is_allowed or (fault is not None and "--allow-host" in fault.reason)
-
-
-async def test_a_wait_until_a_date_counts_from_the_date_of_the_answer(tmp_path: Path, shop: ForeignTools) -> None:
-    """The clock of the worker may differ from that of the server."""
-    then = datetime.now(UTC) - timedelta(days=30)
-    headers = f"date: {format_datetime(then, usegmt=True)}", f"retry-after: {_date(then, 90)}"
-    async with running(BadHttp("status", 503, headers)) as server:
-        fault = await called(tmp_path, shop, server.url)
-
-    assert fault is not None and fault.retry_after == 90
-
-
-def _date(then: datetime, seconds: float) -> str:
-    return format_datetime(then + timedelta(seconds=seconds), usegmt=True)
 
 
 async def test_a_worker_is_checked_through_the_proxy(tmp_path: Path) -> None:

@@ -105,18 +105,6 @@ class Repository:
         return [(author, message) for author, _, message in (line.partition("\t") for line in lines)]
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    """A repository with something staged."""
-    return Repository(tmp_path / "repository")
-
-
-@pytest.fixture
-def git(server: DevServer, tmp_path: Path, repository: Repository) -> Workers:
-    """Workers with git's server."""
-    return git_workers(server, tmp_path, repository, "unkeyed")
-
-
 def git_workers(server: DevServer, folder: Path, repository: Repository, effect: str) -> Workers:
     """Workers with the example, but for the server's program, the approval and, perhaps, the effect of a commit."""
     changes = {
@@ -143,79 +131,61 @@ async def killed_in_commit(client: Client, workers: Workers, repository: Reposit
     return handle
 
 
-OURS, THEIRS = (AUTHOR, MESSAGE), ("Ann", MESSAGE)
+OURS, WORD = (AUTHOR, MESSAGE), "Correct a word"
 
 
 @pytest.mark.parametrize(
-    ("point", "between"),
+    ("point", "effect", "before", "between"),
     [
-        ("after_claim", MESSAGE),
-        ("before_commit", MESSAGE),
-        ("after_commit", None),
-        ("after_commit", "Correct a word"),
-        ("after_commit", MESSAGE),
+        pytest.param("after_claim", "unkeyed", "", MESSAGE, id="not made"),
+        pytest.param("before_commit", "unkeyed", "", MESSAGE, id="not made, just before"),
+        pytest.param("after_commit", "unkeyed", "", "", id="made"),
+        pytest.param("after_commit", "unkeyed", "", WORD, id="made, and somebody else commits in between"),
+        pytest.param("after_commit", "unkeyed", "", MESSAGE, id="made, and somebody else with the same message"),
+        pytest.param("after_commit", "unkeyed", MESSAGE, "", id="made after one with the same message"),
+        pytest.param("after_commit", "idempotent", "", "", id="repeated at once, with nothing to commit"),
     ],
 )
 async def test_a_commit_is_made_once_although_its_worker_is_killed(
-    client: Client, git: Workers, repository: Repository, point: str, between: str | None
+    client: Client, server: DevServer, tmp_path: Path, point: str, effect: str, before: str, between: str
 ) -> None:
-    """Whether somebody else commits in between or not, also with the same message; and there is no new plan."""
-    handle = await killed_in_commit(client, git, repository, point)
+    """Ours is not taken for that of somebody else, nor theirs for ours; and there is no new plan."""
+    repository = Repository(tmp_path / "repository")
+    workers = git_workers(server, tmp_path, repository, effect)
+    if before:
+        repository.commit("other", before)
+    handle = await killed_in_commit(client, workers, repository, point)
     if between:
         repository.commit("other", between)
-    with git.worker(*git.options):
-        ended = await outcome(handle)
-    others = [("Ann", "Begin"), *([("Ann", between)] if between else [])]
-
-    assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 0)
-    assert sorted(repository.commits()) == sorted([OURS, *others])
-
-
-@pytest.mark.parametrize("message", ["Correct a word", MESSAGE])
-async def test_the_commit_of_somebody_else_is_not_taken_for_ours(
-    client: Client, git: Workers, repository: Repository, tmp_path: Path, message: str
-) -> None:
-    """The worker and the server are killed while the commit is being made: it is made afterwards."""
-    flag, hook = tmp_path / "flag", repository.folder / ".git" / "hooks" / "pre-commit"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(HOOK.format(flag=flag))
-    hook.chmod(0o755)
-    with git.worker(*git.options) as worker:
-        handle = await git.start(client, [committing(repository)])
-        assert await asyncio.to_thread(wait_until, flag.exists, 60)
-        worker.kill()
-    repository.commit("other", message)
-    with git.worker(*git.options):
-        ended = await outcome(handle)
-
-    assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 0)
-    assert repository.commits() == [("Ann", "Begin"), ("Ann", message), OURS]
-
-
-async def test_a_commit_with_the_same_message_just_before_is_not_taken_for_ours(
-    client: Client, git: Workers, repository: Repository
-) -> None:
-    """Nor is ours taken for it: one of the two is of the server's own author."""
-    repository.commit("other", MESSAGE)
-    handle = await killed_in_commit(client, git, repository, "after_commit")
-    with git.worker(*git.options):
-        ended = await outcome(handle)
-
-    assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 0)
-    assert repository.commits() == [("Ann", "Begin"), THEIRS, OURS]
-
-
-async def test_nothing_to_commit_on_a_repeat_is_no_new_plan(
-    client: Client, server: DevServer, tmp_path: Path, repository: Repository
-) -> None:
-    """If a file calls commits idempotent, the call is repeated at once, and then found to have been made."""
-    workers = git_workers(server, tmp_path, repository, "idempotent")
-    handle = await killed_in_commit(client, workers, repository, "after_commit")
     with workers.worker(*workers.options):
         ended = await outcome(handle)
 
     assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 0)
-    assert repository.commits() == [("Ann", "Begin"), OURS]
+    others = [("Ann", message) for message in ("Begin", before, between) if message]
+    assert sorted(repository.commits()) == sorted([OURS, *others])
+
+
+@pytest.mark.parametrize("message", [WORD, MESSAGE])
+async def test_the_commit_of_somebody_else_is_not_taken_for_ours(
+    client: Client, server: DevServer, tmp_path: Path, message: str
+) -> None:
+    """The worker and the server are killed while the commit is being made: it is made afterwards."""
+    repository = Repository(tmp_path / "repository")
+    workers = git_workers(server, tmp_path, repository, "unkeyed")
+    flag, hook = tmp_path / "flag", repository.folder / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(HOOK.format(flag=flag))
+    hook.chmod(0o755)
+    with workers.worker(*workers.options) as worker:
+        handle = await workers.start(client, [committing(repository)])
+        assert await asyncio.to_thread(wait_until, flag.exists, 60)
+        worker.kill()
+    repository.commit("other", message)
+    with workers.worker(*workers.options):
+        ended = await outcome(handle)
+
+    assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 0)
+    assert repository.commits() == [("Ann", "Begin"), ("Ann", message), OURS]
 
 
 # ---------------------------------------------------------------- the others, on one worker
@@ -281,32 +251,100 @@ def running(worker: psutil.Process, name: str) -> list[int]:
     return [child.pid for child in found if "supervisor" not in " ".join(child.cmdline())]
 
 
-def faults(ended: Outcome) -> list[tuple[str, str | None, int]]:
-    """The code of each fault, what followed, and the number of its attempt."""
-    return [(fault.code, fault.decision, fault.attempt) for fault in ended.faults]
+class _Page(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = b"<html><body><h1>Prices</h1><p>A desk costs 900.</p></body></html>"
+        is_page = self.path == "/prices"
+        self.send_response(200 if is_page else 404)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body) if is_page else 0))
+        self.end_headers()
+        self.wfile.write(body if is_page else b"")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
 
 
-async def test_a_path_outside_the_root_is_for_a_person(
-    client: Client, workers: Workers, worker: psutil.Process, root: Path
+@pytest.fixture
+def site() -> Iterator[str]:
+    """A site with one page."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as served:
+        threading.Thread(target=served.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{served.server_port}"
+        served.shutdown()
+
+
+INSERT = "INSERT INTO orders VALUES ('a-1')"
+TIMES = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
+ANN: Any = [{"name": "Ann", "entityType": "person", "observations": ["sells desks"]}]
+TASKS: dict[str, tuple[list[Step], list[Step], list[tuple[str, str]], str]] = {
+    "a path outside the root is for a person: no plan can change what the server may read": (
+        [step("read", "files.read_text_file", path="ROOT/../outside.txt")],
+        [],
+        [("forbidden", "escalate")],
+        "",
+    ),
+    "a file that is not there is for a new plan, after one attempt": (
+        [step("read", "files.read_text_file", path="ROOT/b.txt")],
+        [step("list", "files.list_directory", path="ROOT")],
+        [("not_found", "replan")],
+        "a.txt",
+    ),
+    "a failure inside a success is a fault, as SQLite's server calls each of its errors": (
+        [
+            step("make", "sqlite.create_table", query="CREATE TABLE orders (id TEXT UNIQUE)"),
+            step("first", "sqlite.write_query", "make", query=INSERT),
+            step("second", "sqlite.write_query", "first", query=INSERT),
+        ],
+        [step("count", "sqlite.read_query", query="SELECT count(*) AS n FROM orders")],
+        [("conflict", "replan")],
+        "'n': 1",
+    ),
+    "a page is fetched, and one that is not there is for a new plan": (
+        [step("missing", "fetch.fetch", url="SITE/missing")],
+        [step("prices", "fetch.fetch", url="SITE/prices")],
+        [("not_found", "replan")],
+        "A desk costs 900.",
+    ),
+    "a time is converted, and a time zone that does not exist is for a new plan": (
+        [step("wrong", "time.convert_time", **{**TIMES, "target_timezone": "Mars/Base"})],
+        [step("t", "time.convert_time", **TIMES)],
+        [("invalid_input", "replan")],
+        "'timezone': 'Asia/Tokyo'",
+    ),
+    "a note is kept, and read by the next step": (
+        [
+            step("keep", "memory.create_entities", entities=ANN),
+            step("find", "memory.search_nodes", "keep", query="desks"),
+        ],
+        [],
+        [],
+        "'name': 'Ann'",
+    ),
+}
+"""By what is tested, the plan, the next one, the code of each fault and what followed, and words of the last result."""
+
+
+@pytest.mark.parametrize("name", TASKS)
+async def test_a_task_uses_a_server(
+    client: Client, workers: Workers, worker: psutil.Process, root: Path, site: str, name: str
 ) -> None:
-    """A repeat would be refused again, and no plan can change what the server may read."""
-    ended = await workers.ended(client, step("read", "files.read_text_file", path=str(root.parent / "outside.txt")))
+    """Each call is made once."""
+    first, then, expected, words = TASKS[name]
+    placed = [[placed_in(one, root, site) for one in steps] for steps in (first, then)]
+    revisions: list[Proposal] = [plan(*placed[1]), DONE] if then else [DONE]
+    ended = await workers.ended(client, *placed[0], revisions=revisions)
+    is_escalated = ("forbidden", "escalate") in expected
 
-    assert (ended.status, ended.steps[0].attempts) == (TaskStatus.ESCALATED, 1)
-    assert faults(ended) == [("forbidden", "escalate", 1)]
+    assert ended.status is (TaskStatus.ESCALATED if is_escalated else TaskStatus.COMPLETED)
+    assert [(fault.code, fault.decision, fault.attempt) for fault in ended.faults] == [(*one, 1) for one in expected]
+    assert ended.replans == bool(then) and (not words or words in text_of(ended))
+    assert {one.attempts for one in ended.steps} == {1}
 
 
-async def test_a_file_that_is_not_there_is_for_a_new_plan(
-    client: Client, workers: Workers, worker: psutil.Process, root: Path
-) -> None:
-    """After one attempt."""
-    again = plan(step("list", "files.list_directory", path=str(root)))
-    ended = await workers.ended(
-        client, step("read", "files.read_text_file", path=str(root / "b.txt")), revisions=[again, DONE]
-    )
-
-    assert (ended.status, ended.replans, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 1, 1)
-    assert faults(ended) == [("not_found", "replan", 1)] and "a.txt" in text_of(ended)
+def placed_in(one: Step, root: Path, site: str) -> Step:
+    """A step with the places that exist here."""
+    return Step.model_validate_json(one.model_dump_json().replace("ROOT", str(root)).replace("SITE", site))
 
 
 async def test_a_server_that_was_killed_is_started_again(
@@ -321,21 +359,6 @@ async def test_a_server_that_was_killed_is_started_again(
 
     assert ended.status is TaskStatus.COMPLETED and "hello" in text_of(ended)
     assert running(worker, "mcp-server-filesystem") not in ([], [before])
-
-
-async def test_a_failure_inside_a_success_is_a_fault(client: Client, workers: Workers, worker: psutil.Process) -> None:
-    """The server of SQLite calls each of its errors a success."""
-    insert = "INSERT INTO orders VALUES ('a-1')"
-    ended = await workers.ended(
-        client,
-        step("make", "sqlite.create_table", query="CREATE TABLE orders (id TEXT UNIQUE)"),
-        step("first", "sqlite.write_query", "make", query=insert),
-        step("second", "sqlite.write_query", "first", query=insert),
-        revisions=[plan(step("count", "sqlite.read_query", query="SELECT count(*) AS n FROM orders")), DONE],
-    )
-
-    assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 1)
-    assert faults(ended) == [("conflict", "replan", 1)] and "'n': 1" in text_of(ended)
 
 
 def test_each_server_is_asked_in_the_way_that_it_knows(tmp_path: Path, text: str) -> None:
@@ -395,70 +418,6 @@ async def test_what_a_server_asks_is_answered_by_an_edit(
     assert done.returncode == 0, done.stderr
     assert "Please provide inputs for the following fields:" in progress.requests[0].reason
     assert ended.status is TaskStatus.COMPLETED and "Ann" in text_of(ended) and "7" in text_of(ended)
-
-
-class _Page(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = b"<html><body><h1>Prices</h1><p>A desk costs 900.</p></body></html>"
-        is_page = self.path == "/prices"
-        self.send_response(200 if is_page else 404)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body) if is_page else 0))
-        self.end_headers()
-        self.wfile.write(body if is_page else b"")
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
-@pytest.fixture
-def site() -> Iterator[str]:
-    """A site with one page."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Page) as served:
-        threading.Thread(target=served.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{served.server_port}"
-        served.shutdown()
-
-
-async def test_a_page_is_fetched(client: Client, workers: Workers, worker: psutil.Process, site: str) -> None:
-    """One that is not there is for a new plan."""
-    ended = await workers.ended(
-        client,
-        step("missing", "fetch.fetch", url=f"{site}/missing"),
-        revisions=[plan(step("prices", "fetch.fetch", url=f"{site}/prices")), DONE],
-    )
-
-    assert ended.status is TaskStatus.COMPLETED and faults(ended) == [("not_found", "replan", 1)]
-    assert "A desk costs 900." in text_of(ended)
-
-
-async def test_a_time_is_converted(client: Client, workers: Workers, worker: psutil.Process) -> None:
-    """The result has the form that the server declares; a time zone that does not exist is for a new plan."""
-    args = {"source_timezone": "Europe/Berlin", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-    wrong = {**args, "target_timezone": "Mars/Base"}
-    ended = await workers.ended(
-        client,
-        step("wrong", "time.convert_time", **wrong),
-        revisions=[plan(step("t", "time.convert_time", **args)), DONE],
-    )
-    result: Any = ended.steps[-1].result
-
-    assert ended.status is TaskStatus.COMPLETED and faults(ended) == [("invalid_input", "replan", 1)]
-    assert result["target"]["timezone"] == "Asia/Tokyo"
-
-
-async def test_a_note_is_kept(client: Client, workers: Workers, worker: psutil.Process) -> None:
-    """And read by the next step."""
-    ann = [{"name": "Ann", "entityType": "person", "observations": ["sells desks"]}]
-    ended = await workers.ended(
-        client,
-        step("keep", "memory.create_entities", entities=ann),  # type: ignore[arg-type]  # a list is invariant
-        step("find", "memory.search_nodes", "keep", query="desks"),
-    )
-    result: Any = ended.steps[-1].result
-
-    assert ended.status is TaskStatus.COMPLETED
-    assert [entity["name"] for entity in result["entities"]] == ["Ann"]
 
 
 READS = {

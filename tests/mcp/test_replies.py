@@ -206,58 +206,43 @@ def words(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
+def sent(content: Any, *structure: Any, **more: Any) -> dict[str, Any]:
+    """What a server sends."""
+    return {"content": content, **({"structuredContent": structure[0]} if structure else {}), **more}
+
+
+LONG = "x" * 50_000
+IN_WORDS = '{"id":"u1"}'
+BIG_UNIT = {"id": LONG}
 RESULTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "structure alone": ({"content": [], "structuredContent": UNIT}, {"text": '{"id":"u1"}', "structured": UNIT}),
-    "no content": ({"structuredContent": UNIT}, {"text": '{"id":"u1"}', "structured": UNIT}),
-    "null content": ({"content": None, "structuredContent": UNIT}, {"text": '{"id":"u1"}', "structured": UNIT}),
-    "a text beside it": (
-        {"content": [words("made")], "structuredContent": UNIT},
-        {"text": "made", "structured": UNIT},
-    ),
-    "an image beside it": (
-        {"content": [IMAGE], "structuredContent": UNIT},
-        {"text": "", "structured": UNIT, "parts": [PART]},
-    ),
-    "a list": ({"content": [], "structuredContent": [UNIT]}, {"text": '[{"id":"u1"}]', "structured": [UNIT]}),
-    "a list and a text": (
-        {"content": [words("rows")], "structuredContent": [UNIT]},
-        {"text": "rows", "structured": [UNIT]},
-    ),
-    "a text as structure": ({"content": [], "structuredContent": "u1"}, {"text": '"u1"', "structured": "u1"}),
-    "an unknown block": (
-        {"content": [HOLOGRAM, words("beside")]},
-        {"text": '{"type":"hologram","ray":1}\nbeside'},
-    ),
-    "a block that is null": ({"content": [None, words("beside")]}, {"text": "null\nbeside"}),
-    "an odd annotation": ({"content": [{**words("a"), "annotations": 5}]}, {"text": "a"}),
+    "structure alone": (sent([], UNIT), {"text": IN_WORDS, "structured": UNIT}),
+    "no content": ({"structuredContent": UNIT}, {"text": IN_WORDS, "structured": UNIT}),
+    "null content": (sent(None, UNIT), {"text": IN_WORDS, "structured": UNIT}),
+    "a text beside it": (sent([words("made")], UNIT), {"text": "made", "structured": UNIT}),
+    "an image beside it": (sent([IMAGE], UNIT), {"text": "", "structured": UNIT, "parts": [PART]}),
+    "a list": (sent([], [UNIT]), {"text": f"[{IN_WORDS}]", "structured": [UNIT]}),
+    "a list and a text": (sent([words("rows")], [UNIT]), {"text": "rows", "structured": [UNIT]}),
+    "a text as structure": (sent([], "u1"), {"text": '"u1"', "structured": "u1"}),
+    "an unknown block": (sent([HOLOGRAM, words("beside")]), {"text": '{"type":"hologram","ray":1}\nbeside'}),
+    "a block that is null": (sent([None, words("beside")]), {"text": "null\nbeside"}),
+    "an odd annotation": (sent([{**words("a"), "annotations": 5}]), {"text": "a"}),
     "an image without a type": (
-        {"content": [{"type": "image", "data": "AAAA"}]},
+        sent([{"type": "image", "data": "AAAA"}]),
         {"text": "", "parts": [{**PART, "mime_type": "application/octet-stream"}]},
     ),
-    "content as a text": ({"content": "a"}, {"text": "a"}),
-    "content as one block": ({"content": words("a")}, {"text": "a"}),
-    "nothing": ({"content": []}, {"text": ""}),
-    "nothing but null": ({"content": None}, {"text": ""}),
-    "odd fields": ({"content": [words("a")], "isError": None, "_meta": []}, {"text": "a"}),
+    "content as a text": (sent("a"), {"text": "a"}),
+    "content as one block": (sent(words("a")), {"text": "a"}),
+    "nothing": (sent([]), {"text": ""}),
+    "nothing but null": (sent(None), {"text": ""}),
+    "odd fields": (sent([words("a")], isError=None, _meta=[]), {"text": "a"}),
     "a long text above a small structure": (
-        {"content": [words("x" * 50_000)], "structuredContent": UNIT},
+        sent([words(LONG)], UNIT),
         {"text": "x" * 39_987, "left_out": 10_013, "structured": UNIT},
     ),
-    "a structure that is too large": (
-        {"content": [words("made")], "structuredContent": {"id": "x" * 50_000}},
-        {"text": "made", "structured_left_out": 50_009},
-    ),
-    "a structure alone that is too large": (
-        {"content": [], "structuredContent": {"id": "x" * 50_000}},
-        {"text": '{"id":"' + "x" * 39_988, "left_out": 10_014},
-    ),
+    "a structure that is too large": (sent([words("made")], BIG_UNIT), {"text": "made", "structured_left_out": 50_009}),
+    "a structure alone that is too large": (sent([], BIG_UNIT), {"text": '{"id":"' + "x" * 39_988, "left_out": 10_014}),
 }
 """What the server answers for a tool without a result schema, and the result of the step."""
-
-
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> ForeignTools:
-    return loaded(tmp_path_factory.mktemp("shop"), table())
 
 
 async def result_of(
@@ -274,10 +259,21 @@ async def result_of(
 async def test_what_a_server_sends_beside_its_content_is_in_the_result(
     tmp_path: Path, shop: ForeignTools, name: str
 ) -> None:
-    """Of a tool that declares no form of its results; an odd block is a text, and what is too large is counted."""
+    """Of a tool that declares no form of its results; an odd block is a text, and what is too large is counted.
+
+    An agent gets it as the server sent it: structured content as it is, if it is an object, as its protocol wants it.
+    """
     answer, expected = RESULTS[name]
 
     assert await result_of(tmp_path, shop, "shop.plain", answer) == expected
+    if "large" in name or "long" in name:
+        return
+    found = results.success(await result_of(tmp_path, shop, "shop.plain", answer, layout=True), is_structured=False)
+    structured, content = expected.get("structured"), tidy_result(answer)["content"]
+    if structured is not None and (not content or not isinstance(structured, dict)):
+        content = [*content, words(json.dumps(structured, separators=(",", ":")))]
+    assert found["content"] == content
+    assert found.get("structuredContent") == (structured if isinstance(structured, dict) else None)
 
 
 DONE = {"done": True, "text": "it"}
@@ -330,58 +326,38 @@ async def test_a_declared_result_that_fills_its_room_is_not_refused_for_a_text_b
 
 
 ERRORS: dict[str, tuple[dict[str, Any], str]] = {
-    "of a structure": ({"content": [], "structuredContent": {"why": "declined"}}, '{"why":"declined"}'),
+    "of a structure": (sent([], {"why": "declined"}), '{"why":"declined"}'),
     "of a structure without content": ({"structuredContent": {"why": "declined"}}, '{"why":"declined"}'),
-    "of a text and a structure": (
-        {"content": [words("No.")], "structuredContent": {"why": "declined"}},
-        'No.\n{"why":"declined"}',
-    ),
-    "of an unknown block": ({"content": [HOLOGRAM]}, '{"type":"hologram","ray":1}'),
+    "of a text and a structure": (sent([words("No.")], {"why": "declined"}), 'No.\n{"why":"declined"}'),
+    "of an unknown block": (sent([HOLOGRAM]), '{"type":"hologram","ray":1}'),
 }
+BROKEN = (sent([words("Made.")], UNIT), f"Made.\n{IN_WORDS}")
+"""It breaks the schema of `do`, and may have the id of an effect."""
 
 
 @pytest.mark.parametrize("kind", ["shop.do", "shop.plain"])
-@pytest.mark.parametrize("name", ERRORS)
+@pytest.mark.parametrize("name", [*ERRORS, "of a result that breaks its schema"])
 async def test_the_words_of_an_error_are_shown_wherever_they_are(
     tmp_path: Path, shop: ForeignTools, name: str, kind: str
 ) -> None:
-    answer, said = ERRORS[name]
-    (file := tmp_path / "contents").write_text(json.dumps({**answer, "isError": True}))
+    """To who decides what follows, and not as a reason; where no schema is declared, none is broken."""
+    answer, said = ERRORS.get(name, BROKEN)
+    failed = {**answer, "isError": True} if name in ERRORS else answer
+    if name not in ERRORS and kind == "shop.plain":
+        assert (await result_of(tmp_path, shop, kind, failed))["structured"] == UNIT
+        return
+    (file := tmp_path / "contents").write_text(json.dumps(failed))
     async with bench(tmp_path, servers=serving(shop, "contents", "--contents", file)) as calls:
         fault, _ = await calls.fails(made_of(shop, kind))
 
-    assert (fault.code, fault.observed) == (Code.REFUSED, {"text": said})
-
-
-async def test_a_result_that_breaks_its_schema_is_shown_to_who_decides(tmp_path: Path, shop: ForeignTools) -> None:
-    """It may have the id of an effect."""
-    (file := tmp_path / "contents").write_text(json.dumps({"content": [words("Made.")], "structuredContent": UNIT}))
-    async with bench(tmp_path, servers=serving(shop, "contents", "--contents", file)) as calls:
-        fault, _ = await calls.fails(made_of(shop, "shop.do"))
-
-    assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, Applied.UNKNOWN)
-    assert fault.observed == {"text": 'Made.\n{"id":"u1"}'} and "u1" not in fault.reason
+    code = Code.REFUSED if name in ERRORS else Code.UNEXPECTED_RESULT
+    assert (fault.code, fault.applied, fault.observed) == (code, Applied.UNKNOWN, {"text": said})
+    assert "u1" not in fault.reason
 
 
 # Through the gateway
 
 SECONDS = 30.0
-
-
-@pytest.mark.parametrize("name", [name for name in RESULTS if "large" not in name and "long" not in name])
-async def test_an_agent_gets_the_content_of_an_effect_as_the_server_sent_it(
-    tmp_path: Path, shop: ForeignTools, name: str
-) -> None:
-    """Odd blocks as texts; structured content as it is, if it is an object, as the agent's protocol wants it."""
-    answer, expected = RESULTS[name]
-    found = results.success(await result_of(tmp_path, shop, "shop.plain", answer, layout=True), is_structured=False)
-    structured = expected.get("structured")
-    sent = tidy_result(answer)["content"]
-    if structured is not None and (not sent or not isinstance(structured, dict)):
-        sent = [*sent, words(json.dumps(structured, separators=(",", ":")))]
-
-    assert found["content"] == sent
-    assert found.get("structuredContent") == (structured if isinstance(structured, dict) else None)
 
 
 async def test_an_agent_gets_what_is_beside_a_declared_result(tmp_path: Path, shop: ForeignTools) -> None:
@@ -422,16 +398,14 @@ def test_a_gateway_is_told_which_tools_are_left_out(tmp_path: Path) -> None:
     """And tells its agent, in the description of a tool of its own: on one line, and bounded."""
     told = loaded(tmp_path, listing(tmp_path, {"tools": [{"name": "odd"}, GOOD]})).left_out
     many = {f"shop.odd{number}": "x\n" * 1_000 for number in range(50)}
-    [line] = [
-        tool["description"]
-        for tool in offers.listed(offers.OF_STORE, (), note=offers.not_offered(told))
-        if "odd" in tool["description"]
-    ]
-    [bounded] = [
-        tool["description"]
-        for tool in offers.listed(offers.OF_STORE, (), note=offers.not_offered(many))
-        if "odd" in tool["description"]
-    ]
+    line, bounded = (
+        next(
+            tool["description"]
+            for tool in offers.listed(offers.OF_STORE, (), note=offers.not_offered(left_out))
+            if "odd" in tool["description"]
+        )
+        for left_out in (told, many)
+    )
 
     assert told == {"shop.odd": "its inputSchema is missing or null, so that its arguments are not known"}
     assert line.endswith(f" Tools that cannot be offered here: shop.odd ({told['shop.odd']}).")

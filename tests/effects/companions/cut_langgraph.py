@@ -31,10 +31,7 @@ async def price() -> str:
     return "7"
 
 
-calls = [
-    {"name": "send", "args": {"to": "ann"}, "id": "call_0"},
-    {"name": "price", "args": {}, "id": "call_1"},
-]
+calls = [{"name": "send", "args": {"to": "ann"}, "id": "call_0"}, {"name": "price", "args": {}, "id": "call_1"}]
 policy = RetryPolicy(retry_on=TimeoutError, initial_interval=0.1)
 graph = StateGraph(MessagesState)
 graph.add_node("tools", ToolNode([send, price], handle_tool_errors=False), retry_policy=policy)
