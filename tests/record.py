@@ -20,11 +20,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from pydantic import BaseModel
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import (
-    PauseActivityRequest,
-    UnpauseActivityRequest,
-    UpdateActivityOptionsRequest,
-)
+from temporalio.api.workflowservice.v1 import PauseActivityRequest, UnpauseActivityRequest, UpdateActivityOptionsRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 
 from activities.planning.fallback import FallbackPlanner
@@ -431,13 +427,7 @@ SCENARIOS: Sequence[Scenario] = (
         answers=(("reply", {"text": "that one"}),),
     ),
     Scenario("unanswered", [plan(step("a", "locked", word="x"))], more={**WAITS, "answer_within": 1}),
-    Scenario(
-        "extended",
-        [PICK, AGAIN, DONE],
-        limits={"replans": 0},
-        more=WAITS,
-        answers=(("extend", {"replans": 1}),),
-    ),
+    Scenario("extended", [PICK, AGAIN, DONE], limits={"replans": 0}, more=WAITS, answers=(("extend", {"replans": 1}),)),
     Scenario(
         "resolved",
         [plan(step("a", "locked", word="a"), step("b", "locked", word="b"), step("c", "say", "a", word="x")), DONE],
@@ -658,10 +648,7 @@ async def _record_on(settings: dict[str, str], scenarios: Sequence[Scenario]) ->
                 handle = await with_lost_answer(client, folder, scenario) if scenario.loses else handle
                 left = [one for one in tools() if one.__name__ != scenario.loses]
                 left += [unread()] if scenario.is_unread else []
-                async with (
-                    planner_of(scenario) as planner,
-                    staged(client, folder, left, planner, **given) as stage,
-                ):
+                async with planner_of(scenario) as planner, staged(client, folder, left, planner, **given) as stage:
                     told = await ended(handle) if handle else await record(stage, scenario)
                     scenario.file.write_text(told + "\n")
                 print(f"saved {scenario.file.name}")

@@ -59,8 +59,6 @@ async def add_line(args: Words) -> Words:
 
 
 class Broken(NamedTuple):
-    """What a call that is broken comes to."""
-
     exit: int
     attempts: int
     faults: list[tuple[str, str]]
@@ -83,13 +81,11 @@ BROKEN = {
 
 
 def kind_of(fault: str, test: str) -> str:
-    """The kind that a test calls to meet a fault."""
     return f"{test}_{fault.partition(':')[0]}"
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """`python worker.py --dev --break ...` on a free port, with one kind for each fault and test."""
     folder = tmp_path_factory.mktemp("broken")
     wanted = [(kind_of(fault, test), fault) for fault in BROKEN for test in ("shown", "data")]
     wanted.append(("search_mine", "conflict:1"))
@@ -104,7 +100,6 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_person_sees_what_follows(broken: Processes, fault: str) -> None:
-    """`call` says in words what became of the call, and its exit code agrees."""
     done = broken.starter("call", kind_of(fault, "shown"), '{"words": "refund"}')
 
     assert done.returncode == BROKEN[fault].exit, done.stdout + done.stderr
@@ -113,7 +108,6 @@ def test_a_person_sees_what_follows(broken: Processes, fault: str) -> None:
 
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_program_sees_what_follows(broken: Processes, fault: str) -> None:
-    """The document counts the attempts and names each fault with the decision that followed."""
     expected = BROKEN[fault]
     done = broken.starter("call", kind_of(fault, "data"), '{"words": "refund"}', "--json")
     document: dict[str, Any] = json.loads(done.stdout)
@@ -123,7 +117,6 @@ def test_a_program_sees_what_follows(broken: Processes, fault: str) -> None:
 
 
 def test_a_task_answers_a_conflict_with_a_new_plan(broken: Processes) -> None:
-    """The broken call is made once; what `observe` found is in the new plan, which completes the task."""
     file = broken.folder / "plan.json"
     file.write_text(json.dumps({"steps": [{"id": "look", "kind": "search_mine", "args": {"words": "refund"}}]}))
     document: dict[str, Any] = json.loads(broken.starter("--plan", str(file), "--json").stdout)
@@ -136,7 +129,6 @@ def test_a_task_answers_a_conflict_with_a_new_plan(broken: Processes) -> None:
 
 
 def test_a_write_whose_answer_is_lost_happens_once(broken: Processes) -> None:
-    """`lost` on a transactional tool: it commits, and the second call returns what the first one came to."""
     done = broken.starter("call", "purchase", '{"sku": "A-17", "at_most": "30"}', "--json")
     effects = broken.starter("effects", json.loads(done.stdout)["task_id"], "--json")
     orders = broken.starter("call", "list_orders", '{"sku": "A-17"}', "--json")

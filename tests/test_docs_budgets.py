@@ -21,14 +21,12 @@ EXAMPLE = SECTION.partition("```toml\n")[2].partition("```")[0]
 
 @pytest.fixture
 def example(tmp_path: Path) -> SettingsFile:
-    """The settings file of the page."""
     file = tmp_path / "replan.toml"
     file.write_text(EXAMPLE)
     return SettingsFile.read(file)
 
 
 def test_the_settings_file_shows_everything_that_can_be_set(example: SettingsFile) -> None:
-    """Whoever copies it and changes a number has a file that works."""
     budgets, models = example.budgets, example.models
     shown = budgets.interactive.model_fields_set | budgets.background.model_fields_set
 
@@ -37,7 +35,6 @@ def test_the_settings_file_shows_everything_that_can_be_set(example: SettingsFil
 
 
 def test_the_settings_file_means_what_its_comments_say(example: SettingsFile) -> None:
-    """A word for no limit, and prices of a server of one's own and of a contract."""
     assert example.limits("background", {})["tokens"] is None
     assert set(example.models.known_prices) == {"openai:qwen3@localhost:11434", "anthropic:claude-opus-5-5"}
 
@@ -49,7 +46,6 @@ def test_the_table_names_every_limit() -> None:
 
 @pytest.mark.parametrize("limit", ["tool_calls", "tokens", "usd", "deadline"])
 def test_the_table_has_the_usual_limits(limit: str) -> None:
-    """What the page promises is what a task gets."""
     usual = getattr(Limits(), limit)
 
     assert ROWS[limit] == ("no limit" if usual is None else f"{usual:,}")
@@ -57,16 +53,13 @@ def test_the_table_has_the_usual_limits(limit: str) -> None:
 
 @pytest.mark.parametrize("limit", ["tool_calls", "tokens"])
 def test_the_options_have_the_usual_limits(limit: str) -> None:
-    """As docs/console.md says."""
     assert OPTIONS[f"--{limit.replace('_', '-')} N"].endswith(f"; else {getattr(Limits(), limit)}.")
     assert OPTIONS["--replans N"].endswith(f": {REPLANS['plan']}, with `react` {REPLANS['react']}.")
 
 
 def test_the_table_has_the_usual_replans() -> None:
-    """They depend on the strategy, not on who waits."""
     assert ROWS["replans"] == f"{REPLANS['plan']}, with `--strategy react` {REPLANS['react']}"
 
 
 def test_the_longest_answer_is_the_one_on_the_page() -> None:
-    """The reservation of an answer begins there."""
     assert f"from {MAX_OUTPUT:,} tokens down" in SECTION

@@ -26,7 +26,6 @@ SAID = {0: "= 441.", 1: "", 2: "completed"}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """A worker with the demo's tools."""
     processes = Processes(f"localhost:{free_port()}", tmp_path_factory.mktemp("client"))
     with processes.worker("--dev"):
         yield processes
@@ -34,7 +33,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 @pytest.mark.parametrize("number", sampled({str(number): [number] for number in range(len(BLOCKS))}, "0"))
 def test_a_block_of_the_page_runs(world: Processes, number: int) -> None:
-    """As the body of a coroutine, which a reader has around it."""
     body = textwrap.indent(BLOCKS[number], "    ")
     program = f"import asyncio\n\nasync def main() -> None:\n{body}\n\nasyncio.run(main())\n"
     done = world.run([sys.executable, "-c", program])
@@ -49,7 +47,6 @@ def test_the_service_takes_orders_and_decides(world: Processes) -> None:
 
 
 def check_service(world: Processes, python: Path) -> None:
-    """Send two orders to `examples/service.py`, which this Python runs beside the worker of `--dev`."""
     port = free_port()
     words = [str(python), str(ROOT / "examples" / "service.py"), str(port)]
     paths = {} if world.installed else {"PYTHONPATH": str(ROOT)}
@@ -70,7 +67,6 @@ def check_service(world: Processes, python: Path) -> None:
 
 
 def answers(port: int) -> bool:
-    """Whether a program listens."""
     try:
         socket.create_connection(("127.0.0.1", port)).close()
     except OSError:
@@ -79,7 +75,6 @@ def answers(port: int) -> bool:
 
 
 def order(port: int, text: str) -> dict[str, str]:
-    """What the service answers."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}", data=text.encode(), timeout=PATIENCE) as answer:
         found: dict[str, str] = json.loads(answer.read())
         return found

@@ -27,7 +27,6 @@ CHOSEN = re.compile(r" if KEYS else None|STDIO if ARGS else ")
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_lines_of_a_framework_are_those_of_its_program(name: str) -> None:
-    """Each line, but for the command or address and what the eval varies."""
     block = BLOCKS[HEADINGS[name]]
     for shown, run in TOLD.items():
         block = re.sub(shown, run, block)
@@ -38,7 +37,6 @@ def test_the_lines_of_a_framework_are_those_of_its_program(name: str) -> None:
 
 
 def test_the_page_names_the_versions_that_were_tried() -> None:
-    """Those that the environments of the eval have."""
     pinned = dict(line.split("==") for name in NAMES for line in requirements(name).read_text().splitlines()[1:])
 
     for name in ("pydantic-ai", "openai-agents", "langgraph", "langchain-mcp-adapters"):
@@ -55,7 +53,6 @@ def test_the_table_has_every_framework() -> None:
 
 
 def test_the_json_of_claude_code_is_a_command_of_replan() -> None:
-    """It names a server, a command and its arguments."""
     (server,) = json.loads(BLOCKS["Claude Code"])["mcpServers"].values()
 
     assert server["command"] == "replan"
@@ -63,7 +60,6 @@ def test_the_json_of_claude_code_is_a_command_of_replan() -> None:
 
 
 def test_the_table_of_clients_has_each_client_and_nothing_twice() -> None:
-    """The sums of what `evals.clients` prints for both ways."""
     rows = documentation.tables(PAGE)["client"]
 
     assert [row[0] for row in rows] == [client.title for client in CLIENTS]

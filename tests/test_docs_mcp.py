@@ -18,7 +18,6 @@ PAGE = (ROOT / "docs" / "mcp.md").read_text(encoding="utf-8")
 
 
 def blocks() -> Iterator[str]:
-    """The TOML of the pages."""
     for page in (PAGE, (ROOT / "README.md").read_text(encoding="utf-8")):
         for block in re.findall(r"^```toml\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE):
             if "servers." in block:
@@ -46,7 +45,6 @@ def test_the_example_of_the_repository_can_be_read() -> None:
     [("of a server, in `[servers.NAME]`", ServerTable), ("of a tool, in `[servers.NAME.tools.TOOL]`", ToolTable)],
 )
 def test_a_table_has_every_word(table: str, model: type[ServerTable | ToolTable]) -> None:
-    """`tools` and `errors` of a server have sections of their own."""
     cells = [row[0] for row in tables(PAGE)[table]]
     words = {match for cell in cells for match in re.findall(r"[a-z_]+", re.sub(r"[={].*?(`|$)", "", cell))}
 
@@ -54,7 +52,6 @@ def test_a_table_has_every_word(table: str, model: type[ServerTable | ToolTable]
 
 
 def test_the_page_has_the_numbers_of_the_code() -> None:
-    """What is large, and how much is logged."""
     assert f"more than {MAX_FOREIGN // 1024**2} MB or more than {MAX_FOREIGN_PARTS:,} parts" in PAGE
     assert f"more than {MAX_MESSAGE // 1024**2} MB" in PAGE and f"more than {MAX_PARTS:,} parts" in PAGE
     assert f"at {MAX_READ // 1000} kB" in PAGE and f"at {MAX_EFFECT // 1000} kB" in PAGE

@@ -40,7 +40,6 @@ def test_the_page_has_each_call_with_its_arguments() -> None:
 
 
 async def test_the_reply_of_the_page_is_understood(client: Client, tmp_path: Path) -> None:
-    """Byte for byte, from a server on loopback."""
     body = json.dumps(json.loads(REPLY)).encode()
     head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     script = (RawBytes(head.encode() + body), finishes("It is 2."))

@@ -17,7 +17,6 @@ SHUTDOWN = (-signal.SIGABRT, -signal.SIGSEGV)
 
 
 def played(page: str, folder: Path, **environment: str) -> list[tuple[str, int, str]]:
-    """Each command line of a page that runs one of its programs, or shows a file, with its exit code and output."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     programs = documentation.files(text)
     for name, content in programs.items():
@@ -38,7 +37,6 @@ def played(page: str, folder: Path, **environment: str) -> list[tuple[str, int, 
 
 @pytest.mark.parametrize("page", ["start-functions.md", "start-mcp.md"])
 def test_what_was_paid_before_a_kill_is_found_and_not_paid_again(page: str, tmp_path: Path) -> None:
-    """Each page ends with what the world has: one payment."""
     (_, killed, _), (_, again, said), (_, _, paid) = played(page, tmp_path)
 
     assert (killed, again) == (-signal.SIGKILL, 0), said
@@ -47,7 +45,6 @@ def test_what_was_paid_before_a_kill_is_found_and_not_paid_again(page: str, tmp_
 
 
 def test_the_line_ends_retries_that_cannot_help(tmp_path: Path, server: DevServer) -> None:
-    """Without it there are four attempts, with it one."""
     without, with_it = played("start-worker.md", tmp_path, TEMPORAL_ADDRESS=server.address)
 
     assert {without[1], with_it[1]} <= {0, *SHUTDOWN}

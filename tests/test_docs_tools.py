@@ -40,20 +40,17 @@ COMMANDS = [
 
 
 def table(heading: str) -> list[list[str]]:
-    """The rows of the table whose first column has this heading."""
     _, _, below = TEXT.partition(f"\n| {heading} |")
     rows = below.split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
 def ticked(cell: str) -> list[str]:
-    """The words of a cell that are written as code."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Processes:
-    """A folder with the files of the page, for commands that use the shared server."""
     folder = tmp_path_factory.mktemp("docs")
     for name, source in FILES.items():
         (folder / name).write_text(source)
@@ -63,7 +60,6 @@ def written(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Proc
 
 @pytest.fixture(scope="module")
 def paying(written: Processes) -> Iterator[tuple[Processes, Payments]]:
-    """A worker with the tools of the page, and the payment service that they use."""
     with payments() as service:
         written.environment["PAYMENTS_URL"] = service.url.removesuffix("/charges")
         files = [str(written.folder / name) for name in ("my_tools.py", "my_lists.py", "my_payments.py")]
@@ -73,12 +69,10 @@ def paying(written: Processes) -> Iterator[tuple[Processes, Payments]]:
 
 @pytest.fixture(scope="module")
 def served(paying: tuple[Processes, Payments]) -> Processes:
-    """The commands for that worker."""
     return paying[0]
 
 
 def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the page, with its files in their folder."""
     words = [str(processes.folder / word) if word in FILES else word for word in shlex.split(command)]
     if words[:2] == ["python", "starter.py"]:
         return processes.starter(*words[2:])
@@ -86,7 +80,6 @@ def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_page_has_files_and_commands() -> None:
-    """The other tests look at something."""
     assert set(FILES) == {
         "my_tools.py",
         "my_vat.py",
@@ -104,7 +97,6 @@ def test_the_page_has_files_and_commands() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["my_tools.py", "my_payments.py", "my_lists.py"])
 def test_each_tools_file_is_accepted(written: Processes, name: str) -> None:
-    """What a reader copies passes `worker.py --check` as it stands."""
     done = run(written, f"python worker.py --check --tools {name}")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -120,7 +112,6 @@ def test_the_tests_of_the_page_pass(written: Processes) -> None:
 
 
 def test_the_example_of_raising_is_right() -> None:
-    """The code belongs to the class."""
     [source] = re.findall(r"```python\nraise (.*)\n```", TEXT)
 
     call = ast.parse(source, mode="eval").body
@@ -134,7 +125,6 @@ def test_the_example_of_raising_is_right() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("command", [one for one in COMMANDS if "starter.py" in one])
 def test_each_command_of_the_starter_runs(served: Processes, command: str) -> None:
-    """With a worker that serves the tool, each ends with 0 and prints something about it."""
     done = run(served, command)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -142,7 +132,6 @@ def test_each_command_of_the_starter_runs(served: Processes, command: str) -> No
 
 
 def test_the_plan_of_the_page_does_what_it_says(served: Processes) -> None:
-    """The table is there, each reference brings what was found, and in the end the list is as it was."""
     done = run(served, "python starter.py start --plan my_plan.json --json")
     steps = {step["id"]: step for step in json.loads(done.stdout)["steps"]}
     entry = steps["put"]["result"]
@@ -152,7 +141,6 @@ def test_the_plan_of_the_page_does_what_it_says(served: Processes) -> None:
 
 
 def test_what_comes_next_in_the_plan_of_the_page_comes_next(served: Processes) -> None:
-    """At the latest the second time swimming is a conflict and running follows; at the latest the third, nothing."""
     ended = [json.loads(run(served, "python starter.py start --plan my_next.json --json").stdout) for _ in range(3)]
 
     assert [one["result"] for one in ended if one["replans"] == 1 and one["code"] is None] == ["Sunday is planned."]
@@ -160,7 +148,6 @@ def test_what_comes_next_in_the_plan_of_the_page_comes_next(served: Processes) -
 
 
 def test_the_constraint_of_the_page_is_a_conflict(served: Processes) -> None:
-    """The same words on the same day again: refused after one attempt, as the page says."""
     call = """python starter.py call add '{"day": "Monday", "words": "rest"}' --json"""
     _, again = (json.loads(run(served, call).stdout) for _ in range(2))
 
@@ -168,7 +155,6 @@ def test_the_constraint_of_the_page_is_a_conflict(served: Processes) -> None:
 
 
 def test_arguments_that_do_not_fit_end_with_2(served: Processes) -> None:
-    """And nothing was called."""
     done = run(served, """python starter.py call to_feet '{"meters": 1.5}'""")
 
     assert (done.returncode, "The call was rejected" in done.stderr) == (2, True), done
@@ -177,7 +163,6 @@ def test_arguments_that_do_not_fit_end_with_2(served: Processes) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("command", [one for one in COMMANDS if "worker.py" in one])
 def test_each_command_of_the_worker_has_options_that_exist(written: Processes, command: str) -> None:
-    """Each is read up to its end: with `--check` in addition it needs no server, and passes."""
     done = run(written, f"{command} --check")
 
     shown = {"my_lists.py": "entries", "my_tools.py": "to_feet"}
@@ -187,7 +172,6 @@ def test_each_command_of_the_worker_has_options_that_exist(written: Processes, c
 
 @pytest.mark.full
 def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
-    """The page's command for the worker, then its call: both as they stand, on a server of their own."""
     [command] = [one for one in COMMANDS if "--break" in one]
     options = [str(written.folder / word) if word in FILES else word for word in shlex.split(command)[2:]]
     alone = Processes(f"localhost:{free_port()}", written.folder)
@@ -201,7 +185,6 @@ CHARGE = """python starter.py call charge '{"customer": "Ada", "amount": "24.50"
 
 
 def test_a_charge_whose_answers_are_lost_is_found(paying: tuple[Processes, Payments]) -> None:
-    """One charge, made in the first of four attempts; what `find_charge` finds under the key is the step's result."""
     processes, service = paying
     service.plan[:] = ["drop"] * 4
     ended = json.loads(run(processes, CHARGE).stdout)
@@ -214,7 +197,6 @@ def test_a_charge_whose_answers_are_lost_is_found(paying: tuple[Processes, Payme
 
 @pytest.mark.full
 def test_a_charge_that_is_not_found_did_not_happen(paying: tuple[Processes, Payments]) -> None:
-    """Four answers that say nothing, and no charge under the key when `settle` is over: now it is known."""
     processes, service = paying
     run(processes, CHARGE)  # one call alone that fails, after a success, is no outage that the next would wait for
     before, service.plan[:] = len(service.charges), ["500"] * 4
@@ -226,7 +208,6 @@ def test_a_charge_that_is_not_found_did_not_happen(paying: tuple[Processes, Paym
 
 
 def test_a_charge_is_paid_back_once(paying: tuple[Processes, Payments]) -> None:
-    """Undone twice: one refund, of the charge that its result names, with a key of its own."""
     processes, service = paying
     ended = json.loads(run(processes, CHARGE).stdout)
     [charge] = [step["result"]["id"] for step in ended["steps"]]
@@ -238,14 +219,12 @@ def test_a_charge_is_paid_back_once(paying: tuple[Processes, Payments]) -> None:
 
 
 def test_what_belongs_to_a_tool_is_shown(paying: tuple[Processes, Payments]) -> None:
-    """A person reads what finds out about a charge, by when, and what takes it back."""
     shown = run(paying[0], "python starter.py tools charge").stdout.splitlines()
 
     assert {"  is reconciled by find_charge", "  settles within 5 s", "  is undone by refund"} <= set(shown)
 
 
 def test_the_decorators_are_those_that_exist() -> None:
-    """No row is missing, and none is invented."""
     assert [ticked(row[0]) for row in table("decorator")] == [[f"@{name}"] for name in DECORATORS]
 
 
@@ -258,14 +237,12 @@ def test_the_types_are_those_that_are_given() -> None:
 
 @pytest.mark.parametrize("row", table("raise"), ids=lambda row: str(row[0].strip("`")))
 def test_the_codes_of_a_class_are_those_of_its_cell(row: list[str]) -> None:
-    """The default comes first, the others follow by name."""
     chosen: type[errors.ToolError] = getattr(errors, ticked(row[0])[0])
     assert ticked(row[2]) == [chosen.default, *(code for code in chosen.codes() if code != chosen.default)]
 
 
 @pytest.mark.parametrize("row", [row for row in table("exception") if "HTTP" in row[0]], ids=lambda row: str(row[0]))
 def test_the_codes_of_a_status_are_those_of_its_cell(row: list[str]) -> None:
-    """Each status that a row names has a code that the row names, and what follows is right."""
     replies = [
         httpx2.Response(int(one), request=httpx2.Request("GET", "http://x")) for one in re.findall(r"\d{3}", row[0])
     ]
@@ -277,21 +254,18 @@ def test_the_codes_of_a_status_are_those_of_its_cell(row: list[str]) -> None:
 
 
 def test_the_functions_of_ensure_are_those_that_exist() -> None:
-    """No one is missing, and none is invented."""
     rows = {row[0]: ticked(row[1]) for row in table("in a condition")}
 
     assert set(rows["functions"]) == set(TYPED_FUNCTIONS)
 
 
 def test_all_four_classes_are_there() -> None:
-    """One row each."""
     classes = {chosen.__name__ for chosen in errors.ToolError.__subclasses__()}
 
     assert {ticked(row[0])[0] for row in table("raise")} == classes
 
 
 def test_the_options_are_those_that_exist() -> None:
-    """Each option of the decorators has a row; the numbers of the retry profiles are right."""
     rows = {ticked(row[0])[0].partition("=")[0]: row for row in table("option")}
     profiles = {name: str(profile.attempts) for name, profile in retries.PROFILES.items()}
     said = re.findall(r'"(\w+)"` (?:\| )?(\d+)', " | ".join(rows["retry"]).replace("retry=", ""))
@@ -302,7 +276,6 @@ def test_the_options_are_those_that_exist() -> None:
 
 @pytest.mark.parametrize(("profile", "seconds"), [("standard", 2), ("patient", 123)])
 def test_the_waits_of_a_profile_are_as_long_as_the_page_says(profile: str, seconds: int) -> None:
-    """All its waits, each as long as it can be."""
     longest = sum(retries.backoff(profile, attempt, 1) for attempt in range(1, retries.PROFILES[profile].attempts))
 
     assert math.ceil(longest) == seconds and f"within {seconds} s" in TEXT
@@ -332,8 +305,6 @@ def _even(value: int) -> int:
 
 
 class Ruled(BaseModel):
-    """Numbers with rules of three sorts."""
-
     odd: Annotated[int, AfterValidator(_odd)]
     even: Annotated[int, AfterValidator(_even)]
     large: int = Field(gt=10)
@@ -358,7 +329,6 @@ NO_JSON = {
 
 @pytest.mark.parametrize(("read", "code"), NO_JSON.values(), ids=NO_JSON)
 def test_a_page_that_is_no_json_is_what_the_page_says(read: Callable[[httpx2.Response], object], code: Code) -> None:
-    """Whoever reads it, an answer that is no JSON leads to a new plan."""
     with pytest.raises(ValueError) as raised:
         read(httpx2.Response(200, content=b"<html>"))
 

@@ -28,13 +28,11 @@ PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=f'"{COLOUR}"'.encode(
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A keyring with one key."""
     add_key(tmp_path / "replan.keys")
     return tmp_path / "replan.keys"
 
 
 async def test_the_first_key_writes_and_all_read(file: Path) -> None:
-    """Rotation puts a key in front; an older keyring lacks it, and says which."""
     old = Keyring(read_keys(file), "default")
     [before] = await old.encode([PLAIN])
     new_id = add_key(file)
@@ -49,7 +47,6 @@ async def test_the_first_key_writes_and_all_read(file: Path) -> None:
 
 
 async def test_what_was_changed_or_belongs_elsewhere_is_not_read(file: Path) -> None:
-    """The namespace and the key's id are authenticated, too."""
     keys = read_keys(file)
     ring = Keyring(keys, "default")
     [sealed] = await ring.encode([PLAIN])
@@ -100,7 +97,6 @@ def test_a_file_that_is_no_keyring_is_refused(tmp_path: Path, text: str, said: s
     ],
 )
 def test_what_is_no_codec_is_refused(name: str, said: str) -> None:
-    """With its name, and what it should be."""
     with pytest.raises(BadKeys, match=re.escape(said)) as refused:
         load_codec(name)
 
@@ -114,11 +110,9 @@ class Boxed(PayloadCodec, WithSerializationContext):
         self._mark = f"for {id}:".encode()
 
     def with_context(self, context: SerializationContext) -> "Boxed":
-        """For a workflow."""
         return Boxed(getattr(context, "workflow_id", None) or "")
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Box whole payloads."""
         return [
             Payload(metadata={"encoding": b"binary/boxed"}, data=self._mark + one.SerializeToString()[::-1])
             for one in payloads
@@ -133,7 +127,6 @@ class Boxed(PayloadCodec, WithSerializationContext):
 
 
 async def test_a_codec_from_before_is_read_beside_the_keyring(file: Path) -> None:
-    """Each payload by who wrote it, what is in clear too, and the codec with its context."""
     context = WorkflowSerializationContext(namespace="default", workflow_id="w")
     [boxed] = await Boxed("w").encode([PLAIN])
     both = Keyring(read_keys(file), "default", Boxed()).with_context(context)
@@ -182,8 +175,6 @@ WORKER = ("--planner", "offline")
 
 
 class Place:
-    """Workers and a console with a state folder, a keyring and a task queue of their own, at the tests' server."""
-
     def __init__(self, server: DevServer, folder: Path) -> None:
         self.colour = f"vermilion-{secrets.token_hex(4)}"
         self.server = server
@@ -200,7 +191,6 @@ class Place:
         self.worker = (*WORKER, "--tools", str(self.given / "tools.py"))
 
     def with_keys(self, keys: Path | None) -> Processes:
-        """Processes with this keyring."""
         named = {"REPLAN_KEYS": str(keys)} if keys else {}
         return Processes(self.server.address, self.folder, {**self._environment, **named})
 
@@ -212,14 +202,12 @@ class Place:
         return older
 
     def plan(self, *kinds: str) -> str:
-        """The path of a plan with a step of each kind."""
         steps = [{"id": kind, "kind": kind, "args": {"words": self.colour}} for kind in kinds]
         path = self.given / f"plan-{'-'.join(kinds)}.json"
         path.write_text(json.dumps({"task": f"paint in {self.colour}", "steps": steps, "options": {}}))
         return str(path)
 
     def begin(self, processes: Processes, *kinds: str) -> str:
-        """The id of a new task that waits for people."""
         words = ("start", "--plan", self.plan(*kinds), "--on-escalation", "wait", "--detach", "--json")
         started = processes.starter(*words)
         assert started.returncode in (0, 3), started.stderr
@@ -231,19 +219,16 @@ class Place:
             pass
 
     def end(self, task: str) -> tuple[str, list[object]]:
-        """The status of a task and the results of its steps, when it has ended."""
         document = json.loads(self.seeing.starter("show", task, "--follow", "--json").stdout)
         return document["status"], [step["result"] for step in document["steps"]]
 
     def holders(self) -> list[str]:
-        """The files of processes and server in which the secret stands in clear."""
         files = [path for folder in (self.folder, self.server.spec.folder) for path in folder.rglob("*")]
         return [str(path) for path in files if path.is_file() and self.colour.encode() in path.read_bytes()]
 
 
 @pytest.fixture
 def place(server: DevServer, tmp_path: Path) -> Place:
-    """A place with one key."""
     return Place(server, tmp_path)
 
 
@@ -269,7 +254,6 @@ def test_planted_secrets_are_found_nowhere(place: Place) -> None:
 
 @pytest.mark.full
 def test_keys_are_rotated_under_open_tasks(place: Place) -> None:
-    """Tasks that began in clear, then with one key, then with another one, are read and answered to their end."""
     with place.blind.worker(*place.worker):
         tasks = [place.begin(place.blind, "stuck")]
     for _ in range(2):
@@ -287,7 +271,6 @@ def test_keys_are_rotated_under_open_tasks(place: Place) -> None:
 
 @pytest.mark.full
 def test_workers_with_and_without_the_new_key_lose_no_task(place: Place) -> None:
-    """Both serve at once: some workflow tasks and calls wait for the worker with the key; each effect is done once."""
     older = place.without_newest_key()
     lacking = place.with_keys(older)
     with lacking.worker(*place.worker):
@@ -330,7 +313,6 @@ def test_a_kill_while_keys_are_rotated_loses_no_task(place: Place) -> None:
 
 
 async def status_of(place: Place, task: str) -> str:
-    """The status of a task, as the server has it."""
     client = await connect(address=place.server.address, plain=True)
     found = (await client.get_workflow_handle(task).describe()).status
     assert found is not None

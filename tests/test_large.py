@@ -71,13 +71,11 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 
 def ran(commands: Processes, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command on the worker's queue."""
     return commands.starter(*words, "--queue", "large")
 
 
 @pytest.fixture(scope="module")
 def document(commands: Processes) -> dict[str, Any]:
-    """A task whose first step returns a large text, which the second is given."""
     done = ran(commands, "--plan", str(commands.folder / "plan.json"), "--id", "large-one", "--json")
     assert done.returncode in (0, 1), done.stdout + done.stderr
     parsed: dict[str, Any] = json.loads(done.stdout)
@@ -87,19 +85,16 @@ def document(commands: Processes) -> dict[str, Any]:
 def payloads(
     commands: Processes, statement: str = "SELECT size FROM replan_payloads WHERE task = 'large-one'"
 ) -> list[Any]:
-    """What the store keeps of the task."""
     with sqlite3.connect(commands.folder / "state" / "store.db") as store:
         return [row[0] for row in store.execute(statement)]
 
 
 def test_a_large_result_reaches_the_next_step(document: dict[str, Any]) -> None:
-    """Whole, by reference."""
     assert [step["status"] for step in document["steps"]] == ["completed", "completed"]
     assert document["steps"][1]["result"] == {"length": LARGE}
 
 
 async def test_the_history_holds_no_large_payload(commands: Processes, document: dict[str, Any]) -> None:
-    """What was returned and what was given lie in the store; the outcome, which the console reads, does not."""
     client = await connect(address=commands.address, plain=True)
     history = await client.get_workflow_handle("large-one").fetch_history()
     sizes = {event.event_id: event.ByteSize() for event in history.events[:-1]}
@@ -109,12 +104,10 @@ async def test_the_history_holds_no_large_payload(commands: Processes, document:
 
 
 def test_the_store_keeps_what_the_history_refers_to(commands: Processes, document: dict[str, Any]) -> None:
-    """What the first step returned, what the second was given, and what the planner was told."""
     assert len(payloads(commands)) >= 2 and min(payloads(commands)) >= 64 * 1024
 
 
 def test_show_prints_what_a_step_returned(commands: Processes, document: dict[str, Any]) -> None:
-    """Size and digest of what is elsewhere on stderr, the value on stdout."""
     shown = ran(commands, "show", "large-one", "--result", "make")
 
     assert len(json.loads(shown.stdout)["words"]) == LARGE
@@ -122,14 +115,12 @@ def test_show_prints_what_a_step_returned(commands: Processes, document: dict[st
 
 
 def test_show_prints_a_small_result_without_a_worker(commands: Processes, document: dict[str, Any]) -> None:
-    """It stands in the history."""
     shown = commands.starter("show", "large-one", "--result", "look", "--queue", "nobody")
 
     assert (json.loads(shown.stdout), shown.stderr) == ({"length": LARGE}, "")
 
 
 def test_a_step_without_a_result_is_a_sentence(commands: Processes, document: dict[str, Any]) -> None:
-    """The nearest is named."""
     shown = ran(commands, "show", "large-one", "--result", "mak")
 
     assert shown.returncode == 2
@@ -146,7 +137,6 @@ def test_a_result_of_more_than_a_megabyte_is_a_typed_fault(commands: Processes) 
 
 
 def test_a_history_explains_itself_without_the_large_values(commands: Processes, document: dict[str, Any]) -> None:
-    """What lies elsewhere is noted, and nothing breaks."""
     explained = ran(commands, "explain", "large-one")
 
     assert explained.returncode == 0
@@ -154,7 +144,6 @@ def test_a_history_explains_itself_without_the_large_values(commands: Processes,
 
 
 def test_an_exported_history_replays_without_the_store(commands: Processes, document: dict[str, Any]) -> None:
-    """It takes the ways that the task took, and a sentence stands in the place of each large result."""
     exported = commands.folder / "large.json"
     ran(commands, "export", "large-one", str(exported))
     done = commands.starter("replay", str(exported))
@@ -164,7 +153,6 @@ def test_an_exported_history_replays_without_the_store(commands: Processes, docu
 
 
 def test_reset_goes_back_to_where_large_results_are_needed(commands: Processes, document: dict[str, Any]) -> None:
-    """A worker looks whether they are there; the new run has them."""
     done = ran(commands, "reset", "large-one", "--to", "look")
     shown = ran(commands, "show", "large-one", "--follow", "--json")
 
@@ -173,7 +161,6 @@ def test_reset_goes_back_to_where_large_results_are_needed(commands: Processes, 
 
 
 def test_prune_leaves_what_is_young(commands: Processes, document: dict[str, Any]) -> None:
-    """Thirty days are the default."""
     pruned = ran(commands, "prune", "--json")
 
     assert (json.loads(pruned.stdout)["pruned"], len(payloads(commands)) >= 2) == (0, True)
@@ -181,7 +168,6 @@ def test_prune_leaves_what_is_young(commands: Processes, document: dict[str, Any
 
 @pytest.fixture
 def waiting(commands: Processes, document: dict[str, Any]) -> Iterator[str]:
-    """An open task with large results, all of which the store takes for two days old."""
     (commands.folder / "waits.json").write_text(json.dumps(WAITING))
     done = ran(commands, "--plan", str(commands.folder / "waits.json"), "--detach", "--id", "waits")
     assert done.returncode == 0

@@ -25,14 +25,10 @@ from workflows.faults.fault import Applied, Code
 
 
 class Where(BaseModel):
-    """Which server a tool calls."""
-
     url: str
 
 
 class Charge(BaseModel):
-    """What the payment service has made."""
-
     id: int = 0
     key: str | None = None
 
@@ -57,8 +53,6 @@ def pay(args: Where, key: Key) -> Charge:
 
 
 class Reference(BaseModel):
-    """Which charge is looked for."""
-
     url: str
     reference: str
 
@@ -83,7 +77,6 @@ OK = reply(200, b'{"id": 1}')
 
 
 async def run_fetch(client: Client, folder: Path, *answers: bytes, proposals: int = 2) -> Outcome:
-    """Run a task whose first plan fetches from a server that answers so; each plan fetches again."""
     async with serving(*answers) as url:
         plans = [plan(step(f"fetch-{number}", "fetch", url=f"{url}/{number}")) for number in range(1, proposals)]
         async with staged(client, folder, [fetch], [*plans, DONE]) as stage:
@@ -91,14 +84,12 @@ async def run_fetch(client: Client, folder: Path, *answers: bytes, proposals: in
 
 
 async def test_requests_a_503_is_retried(client: Client, tmp_path: Path) -> None:
-    """The second attempt succeeds, in the same step."""
     ended = await run_fetch(client, tmp_path, reply(503), OK)
 
     assert (ended.status, ended.replans, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 0, 2)
 
 
 async def test_requests_a_409_leads_to_a_new_plan(client: Client, tmp_path: Path) -> None:
-    """Not one retry; the planner sees what the service said."""
     ended = await run_fetch(client, tmp_path, reply(409, b'{"free": ["14:30"]}'), OK, proposals=3)
     [fault] = ended.faults
 
@@ -108,7 +99,6 @@ async def test_requests_a_409_leads_to_a_new_plan(client: Client, tmp_path: Path
 
 @pytest.mark.full
 async def test_requests_a_429_waits_as_long_as_it_is_told(client: Client, tmp_path: Path) -> None:
-    """Retry-After, and not the tool's backoff."""
     began = time.monotonic()
     ended = await run_fetch(client, tmp_path, reply(429, retry_after="2"), OK)
 
@@ -118,7 +108,6 @@ async def test_requests_a_429_waits_as_long_as_it_is_told(client: Client, tmp_pa
 
 @pytest.fixture
 def service() -> Iterator[Payments]:
-    """A payment service that charges, and loses its first answer."""
     with payments() as running:
         running.plan = ["drop"]
         yield running
@@ -151,15 +140,12 @@ async def test_requests_a_lost_answer_of_an_unkeyed_call_is_looked_up(
 
 
 class Rows(BaseModel):
-    """Which two rows are changed, in this order."""
-
     url: str
     first: int
     then: int
 
 
 def change(url: str, *rows: int) -> None:
-    """Add one to each row, slowly, in one transaction."""
     with psycopg.connect(url) as connection:
         for row in rows:
             connection.execute("UPDATE seats SET taken = taken + 1 WHERE id = %s", [row])
@@ -175,7 +161,6 @@ def take(args: Rows, key: Key) -> Charge:
 
 @pytest.fixture
 def seats(postgresql: Cluster) -> Iterator[str]:
-    """A database with two rows."""
     name = postgresql.create()
     url = postgresql.url(name).replace("+psycopg", "")
     with psycopg.connect(url) as connection:
@@ -212,13 +197,11 @@ def put(args: Where, key: Key) -> Charge:
 
 
 def refuses(code: str, status: int = 400) -> bytes:
-    """How a service of AWS refuses a request."""
     body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "sk-secret"}
     return reply(status, json.dumps(body).encode(), content_type="application/x-amz-json-1.0")
 
 
 async def run_put(client: Client, folder: Path, *answers: bytes, proposals: int = 1) -> Outcome:
-    """Run a task that puts an item at a service that answers so."""
     async with serving(*answers) as url:
         plans: Sequence[Any] = [plan(step(f"put-{n}", "put", url=f"{url}/{n}")) for n in range(proposals)]
         async with staged(client, folder, [put], [*plans, DONE]) as stage:
@@ -226,7 +209,6 @@ async def run_put(client: Client, folder: Path, *answers: bytes, proposals: int 
 
 
 async def test_botocore_a_throttle_is_retried(client: Client, tmp_path: Path) -> None:
-    """Even for an unkeyed tool: the service said that it did nothing."""
     ended = await run_put(client, tmp_path, refuses("ThrottlingException"), reply(200, b"{}"))
 
     assert (ended.status, ended.replans, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 0, 2)
@@ -241,7 +223,6 @@ async def test_botocore_a_failed_condition_leads_to_a_new_plan(client: Client, t
 
 
 async def test_botocore_an_expired_credential_goes_to_a_person(client: Client, tmp_path: Path) -> None:
-    """At once, and nothing of the foreign message is in the outcome."""
     ended = await run_put(client, tmp_path, refuses("ExpiredTokenException"))
     [fault] = ended.faults
 

@@ -7,19 +7,16 @@ from tests.record import FOLDER
 
 
 async def test_the_manifest_is_that_of_the_saved_histories() -> None:
-    """`python -m tests.manifest` writes it."""
     assert MANIFEST.read_text() == written(await manifest(FOLDER))
 
 
 def test_each_history_shows_more_than_that_it_exists() -> None:
-    """How it ended, and with which events."""
     for name, lines in json.loads(MANIFEST.read_text()).items():
         assert any(line.startswith("event: ") for line in lines), name
         assert any(line.startswith("end: ") for line in lines), name
 
 
 def test_what_is_shown_no_more_is_named() -> None:
-    """If its own history does not show it; and whether another one does."""
     before = {"a": ["x", "y"], "gone": ["x", "z"]}
 
     assert dict(covered(before, {"a": ["x"], "b": ["y"]})) == {"a: y": True, "gone: z": False}

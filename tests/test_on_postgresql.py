@@ -15,18 +15,15 @@ PLAN = {"steps": [{"id": "sign", "kind": "sign_guestbook", "args": {"name": "Ada
 
 @pytest.fixture
 def url(postgresql: Cluster) -> str:
-    """An empty database."""
     return postgresql.url(postgresql.create())
 
 
 @pytest.fixture
 def commands(server: DevServer, tmp_path: Path, url: str) -> Processes:
-    """Workers whose environment names the store."""
     return Processes(server.address, tmp_path, {"REPLAN_STORE": url})
 
 
 def test_tasks_run_and_their_effects_are_there(commands: Processes, url: str, tmp_path: Path) -> None:
-    """Tables, ledger and payloads are made at the start, and nothing of it is said but `ready`."""
     (tmp_path / "plan.json").write_text(json.dumps(PLAN))
     with commands.worker("--queue", "pg", "--tools", "examples/guestbook.py"):
         done = commands.starter("start", "--queue", "pg", "--plan", str(tmp_path / "plan.json"), "--id", "on-pg")

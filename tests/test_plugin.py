@@ -23,7 +23,6 @@ from workflows.account import search_attributes
 
 @pytest.fixture
 async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
-    """A server on which no other worker serves Replan's queue."""
     spec = ServerSpec(tmp_path / "server", port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
@@ -31,12 +30,10 @@ async def own_server(tmp_path: Path) -> AsyncIterator[DevServer]:
 
 @pytest.fixture
 async def theirs(own_server: DevServer) -> TemporalClient:
-    """The connection of the user."""
     return await TemporalClient.connect(own_server.address, data_converter=CONVERTER)
 
 
 async def test_one_worker_serves_both(theirs: TemporalClient, tmp_path: Path) -> None:
-    """The user's workflow has Replan pay; a program starts a task; the same plugin replays the histories of both."""
     both = plugin(tmp_path / "state")
     file = str(tmp_path / "calls")
     async with Worker(
@@ -58,14 +55,12 @@ async def test_one_worker_serves_both(theirs: TemporalClient, tmp_path: Path) ->
 
 
 async def each(histories: list[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
-    """One after the other."""
     for one in histories:
         yield one
 
 
 @pytest.mark.full
 async def test_killed_it_goes_on_where_it_was(own_server: DevServer, theirs: TemporalClient, tmp_path: Path) -> None:
-    """The workflows of both, and the call that was cut off is repeated with its key."""
     calls = tmp_path / "calls"
     words = [sys.executable, "-m", "tests.own_worker", str(tmp_path / "state")]
     with running(words, own_server.address) as first:
@@ -82,7 +77,6 @@ async def test_killed_it_goes_on_where_it_was(own_server: DevServer, theirs: Tem
 
 @contextmanager
 def running(words: Sequence[str], address: str, folder: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
-    """A worker process that said `ready`, in a folder."""
     environment = {**os.environ, "TEMPORAL_ADDRESS": address, "PYTHONPATH": str(folder)}
     with subprocess.Popen(words, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -93,7 +87,6 @@ def running(words: Sequence[str], address: str, folder: Path = ROOT) -> Iterator
 
 
 def test_what_cannot_be_used_is_said_at_once(tmp_path: Path) -> None:
-    """Before a worker runs."""
     with pytest.raises(ToolMistakes, match="another tool has this name already"):
         Replan([charge, charge.__class__(charge, None, charge.options)], state=tmp_path)
     with pytest.raises(TypeError, match="no_such"):

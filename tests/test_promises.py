@@ -76,7 +76,6 @@ BROKEN = {
 
 
 def changed(owner: str, member: str | None, promise: object) -> Surface:
-    """The saved surface with one change: None removes."""
     now = json.loads(json.dumps(SAVED))
     if member is None:
         del now[owner]

@@ -53,7 +53,6 @@ def test_a_traceback_names_the_public_class() -> None:
 @pytest.mark.full  # the quick gate checks the types of the tests, which have such plans, too
 @pytest.mark.parametrize("plugin", [False, True], ids=["plain", "pydantic's plugin"])
 def test_a_plan_in_a_program_is_type_checked(tmp_path: Path, plugin: bool) -> None:
-    """A list says what a step needs as well as a tuple; a number does not."""
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "mypy.ini").write_text("[mypy]\nplugins = pydantic.mypy\n" if plugin else "[mypy]\n")
     cache = ROOT / ".mypy_cache" / "programs"
@@ -66,7 +65,6 @@ def test_a_plan_in_a_program_is_type_checked(tmp_path: Path, plugin: bool) -> No
 
 
 def test_the_checked_arguments_of_a_step_are_its_fields() -> None:
-    """A type checker reads a signature that is written by hand."""
     classes = ast.parse((ROOT / "workflows/plans/proposal.py").read_text()).body
     written = next(node for node in classes if isinstance(node, ast.ClassDef) and node.name == "Step")
     [init] = [node for node in ast.walk(written) if isinstance(node, ast.FunctionDef) and node.name == "__init__"]

@@ -19,14 +19,12 @@ README, START = ((ROOT / name).read_text() for name in ("README.md", "docs/start
 
 
 def block(language: str, containing: str, page: str = README) -> str:
-    """The code block of a page in a language that contains some words."""
     blocks = re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
     return next(str(text) for text in blocks if containing in text)
 
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """`python worker.py --dev` on a free port, as the README says, with the README's tool."""
     folder = tmp_path_factory.mktemp("by-hand")
     (folder / "my_tools.py").write_text(block("python", "get_price", START))
     processes = Processes(f"localhost:{free_port()}", folder)
@@ -36,7 +34,6 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 @pytest.fixture(scope="module")
 def document(by_hand: Processes) -> dict[str, Any]:
-    """The JSON document of the README's task, with 14:00 taken."""
     [task] = re.findall(r'starter.py --task "(book .*)"', README)
     done = by_hand.starter("--task", task, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -45,7 +42,6 @@ def document(by_hand: Processes) -> dict[str, Any]:
 
 
 def test_the_task_meets_a_changed_world_and_replans_once(document: dict[str, Any]) -> None:
-    """With 14:00 taken the task completes with exactly one replan, and the refused call was attempted once."""
     refused = [step for step in document["steps"] if step["status"] == "failed"]
 
     assert (document["status"], document["replans"], len(refused)) == ("completed", 1, 1)
@@ -53,7 +49,6 @@ def test_the_task_meets_a_changed_world_and_replans_once(document: dict[str, Any
 
 
 def test_no_step_repeats_the_refused_call(document: dict[str, Any]) -> None:
-    """A replan is provably not a retry: no later step makes the call that was refused."""
     [refused] = [step for step in document["steps"] if step["status"] == "failed"]
     others = [step for step in document["steps"] if step is not refused]
 
@@ -61,7 +56,6 @@ def test_no_step_repeats_the_refused_call(document: dict[str, Any]) -> None:
 
 
 def test_a_hand_written_plan_runs(by_hand: Processes) -> None:
-    """The plan file of the page runs as it stands."""
     file = by_hand.folder / "plan.json"
     file.write_text(block("json", "steps", START))
     done = by_hand.starter("--plan", str(file), "--json")
@@ -71,7 +65,6 @@ def test_a_hand_written_plan_runs(by_hand: Processes) -> None:
 
 
 def test_the_readme_tool_is_accepted(by_hand: Processes) -> None:
-    """The tool of the page passes `worker.py --check`, which prints it."""
     done = by_hand.run([sys.executable, "worker.py", "--check", "--tools", str(by_hand.folder / "my_tools.py")])
 
     assert done.returncode == 0, done.stderr
@@ -80,7 +73,6 @@ def test_the_readme_tool_is_accepted(by_hand: Processes) -> None:
 
 @pytest.mark.timeout(240)
 def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """`make demo` ends with 0, prints both plans and the result, and its server is gone afterwards."""
     here = {**os.environ, "TMPDIR": str(tmp_path)}  # so that what is left behind is known from other demos
     done = subprocess.run(["make", "demo"], cwd=ROOT, env=here, capture_output=True, text=True, timeout=200)
     left = subprocess.run(["pgrep", "-f", f"{tmp_path}/replan-demo-"], capture_output=True, text=True).stdout
@@ -91,7 +83,6 @@ def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> N
 
 
 def test_the_tool_of_the_readme_is_that_of_the_example() -> None:
-    """Line by line, but for the comments."""
     example = {line.split("  #")[0].strip() for line in (ROOT / "examples" / "cards.py").read_text().splitlines()}
     shown = {line.split("  #")[0].strip() for line in block("python", "find_charge").splitlines()}
 
@@ -100,7 +91,6 @@ def test_the_tool_of_the_readme_is_that_of_the_example() -> None:
 
 
 def test_every_command_of_the_readme_exists() -> None:
-    """Make targets and options that the README names are there."""
     targets = set(re.findall(r"^make (\w+)", README, flags=re.MULTILINE))
     known = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
 

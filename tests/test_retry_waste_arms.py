@@ -20,7 +20,6 @@ ORDER = Order(task="order-0", seed=1, wants_price=True, wants_slot=True, choice=
 
 
 def entry(tool: str = "book_slot", **fields: Any) -> Entry:
-    """A call as the journal has it; by default one that succeeded."""
     usual: dict[str, Any] = {
         "task": "order-0",
         "tool": tool,
@@ -66,7 +65,6 @@ def test_the_tape_labels_retries(made: list[Entry], expected: dict[str, int]) ->
 
 
 def state(*bookings: str, notes: tuple[str, ...] = ()) -> State:
-    """What there is at the end."""
     made = [Booking(id=number, at=at) for number, at in enumerate(bookings, 1)]
     return State(slots={}, first_choice="10:00", price=5, bookings=made, notes=list(notes))
 
@@ -108,7 +106,6 @@ def test_hallucinations_have_their_rate_and_are_keyed() -> None:
 
 
 def row(arm: str, seed: int, found: Verdict, futile: int) -> Row:
-    """A task of an arm."""
     own = Own(claim="done", seconds=1.0)
     calls = Calls(attempts=futile + 1, retries=futile, futile=futile)
     return Row(arm=arm, seed=seed, task="order-0", setting="s", verdict=found, duplicates=0, own=own, calls=calls)
@@ -127,7 +124,6 @@ def test_means_and_paired_differences_are_over_seeds() -> None:
 
 
 def command(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """A small run."""
     words = ["-m", "evals.retry_waste", "--rows", str(file), "--seeds", "2", "--tasks", "2", *options]
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -153,7 +149,6 @@ def test_on_a_calm_tape_every_arm_is_correct_and_rows_are_not_run_again(tmp_path
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_where_everything_is_down_no_arm_claims_success(tmp_path: Path) -> None:
-    """The other canary."""
     file = tmp_path / "rows.jsonl"
     done = command(file, "--canary", "down", "--arm", "react", "--arm", "three", "--arm", "replan")
     rows = [Row.model_validate_json(line) for line in file.read_text().splitlines()]

@@ -21,7 +21,6 @@ def published() -> Published:
 
 
 def test_the_published_seed_gives_the_published_figures() -> None:
-    """Every figure of the article's tables, to the digits that it prints."""
     sides = simulate(PUBLISHED_SEED)
     digits = {"steps per task": 2, "sigma of steps": 2, "wasted share": 3, "dollars": 4}
     found = {

@@ -33,7 +33,6 @@ def test_what_comes_out_is_in_the_table(arm: Arm, tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(600)
 async def test_tasks_come_to_what_is_in_the_table(tmp_path: Path) -> None:
-    """Each situation as a task, with a real server and a worker that is killed."""
     found = dict[tuple[int, str], Counter[End]]()
     async with tasks.serving(tmp_path) as (server, client):
         for number in PLAYED:

@@ -38,13 +38,11 @@ REMEDY = (
 
 @cache
 def now(door: str) -> Surface:
-    """What is public at this door."""
     return DOORS[door].made()
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_nothing_public_is_removed_or_narrowed(door: str) -> None:
-    """A release keeps what an earlier one had."""
     broken = [surface.sentence(door, what) for what in promises.broken(promises.read(surface.file_of(door)), now(door))]
 
     assert not broken, "\n".join([*broken, REMEDY])
@@ -52,7 +50,6 @@ def test_nothing_public_is_removed_or_narrowed(door: str) -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 def test_what_is_new_is_written_down(door: str) -> None:
-    """An addition shows in review, and is promised from then on."""
     file = surface.file_of(door)
     added = ", ".join(promises.added(promises.read(file), now(door)))
 
@@ -62,7 +59,6 @@ def test_what_is_new_is_written_down(door: str) -> None:
 
 
 def test_every_door_has_a_file_and_nothing_else_is_there() -> None:
-    """A file of a door that went away is deleted with it."""
     assert {file.stem for file in surface.FOLDER.glob("*.json")} == set(DOORS)
 
 
@@ -86,7 +82,6 @@ EVENTS: list[TaskEvent] = [
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_an_event_has_the_keys_that_are_promised(event: TaskEvent) -> None:
-    """Those that docs/console.md names in words, or by a table."""
     made = event_fields(event, "replan", as_command)
     assert made is not None
     name, fields = made
@@ -108,7 +103,6 @@ SMALLER = {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_removal_is_found_at_every_door(door: str) -> None:
-    """With the file that promises it, and the page that tells of it."""
     owner, name = SMALLER[door]
     without = {**now(door), owner: {one: what for one, what in now(door)[owner].items() if one != name}}
     [broken] = [surface.sentence(door, what) for what in promises.broken(promises.read(surface.file_of(door)), without)]

@@ -28,7 +28,6 @@ CALLS = [(task, tool, args) for task in TASKS for tool, args in KINDS for _ in r
 
 
 def journal(folder: Path, tape: Tape, calls: Iterable[tuple[str, str, dict[str, Any]]]) -> list[Entry]:
-    """The journal of these calls, all made at the same time of the clock, sorted by call."""
     with closing(World(folder / "world.db", DeskPlot(tape))) as world:
         for task, tool, args in calls:
             world.call(task, tool, args, at=7.0)
@@ -38,13 +37,11 @@ def journal(folder: Path, tape: Tape, calls: Iterable[tuple[str, str, dict[str, 
 
 @contextmanager
 def opened(folder: Path, tape: Tape) -> Iterator[World[State]]:
-    """A world to be called."""
     with closing(World(folder / "world.db", DeskPlot(tape))) as world:
         yield world
 
 
 def shuffled_between_tasks() -> list[tuple[str, str, dict[str, Any]]]:
-    """The same calls, each task's in their order, and the tasks mixed."""
     of_task = {task: [call for call in CALLS if call[0] == task] for task in TASKS}
     order = [task for task in TASKS for _ in of_task[task]]
     random.Random(1).shuffle(order)  # noqa: S311  # an order, no secret
@@ -52,7 +49,6 @@ def shuffled_between_tasks() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def test_outcomes_do_not_depend_on_the_order_of_tasks(tmp_path: Path) -> None:
-    """Whatever the scheduling of an arm, its tasks meet the same world."""
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
         folder.mkdir()
@@ -103,7 +99,6 @@ def test_a_limit_says_how_long_it_lasts() -> None:
 
 
 def test_a_lost_answer_is_applied_and_a_key_gets_the_first_result(tmp_path: Path) -> None:
-    """Without a key the second call is a second effect: the journal tells."""
     tape = Tape.calm(1).model_copy(update={"lost": 1.0})
     with opened(tmp_path, tape) as world:
         for task, key in (("keyed", "k"), ("plain", None)):
@@ -130,7 +125,6 @@ def test_another_actor_takes_the_first_choice_before_the_first_call(tmp_path: Pa
 
 
 def test_canaries(tmp_path: Path) -> None:
-    """On one tape nothing fails, on the other everything."""
     for name in ("calm", "down"):
         (tmp_path / name).mkdir()
     calm = journal(tmp_path / "calm", Tape.calm(3), [(task, "send_note", {"text": "x"}) for task in TASKS])
@@ -141,7 +135,6 @@ def test_canaries(tmp_path: Path) -> None:
 
 
 async def test_a_process_of_its_own_plays_the_same_tape(tmp_path: Path) -> None:
-    """Over HTTP, from many connections at once, the journal is the one that the functions give."""
     tape = Tape(seed=7, lying=0.15, kills=0, outages=Windows(share=0), limits=Windows(share=0))
     for name in ("http", "functions"):
         (tmp_path / name).mkdir()

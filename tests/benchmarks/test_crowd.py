@@ -13,19 +13,16 @@ TASKS = 10
 
 @pytest.fixture(scope="module")
 async def report(server: DevServer) -> CrowdReport:
-    """A few tasks over one worker, and over two with one store, on a server that was there already."""
     return await crowd.run(TASKS, (1, 2), server.address, None, steps=1)
 
 
 async def test_each_number_of_workers_is_measured(report: CrowdReport) -> None:
-    """With a line in the table and a goal for each; a server that is not ours is not looked into."""
     assert [one.workers for one in report.crowds] == [1, 2]
     assert report.table().row_count == len(report.goals) == 2
     assert all(one.p99_s >= one.median_s > 0 and one.server_cpu_ms is None for one in report.crowds)
 
 
 async def test_the_document_has_the_promised_keys(report: CrowdReport) -> None:
-    """The JSON document can be read back."""
     document = report.model_dump(mode="json", by_alias=True)
 
     assert CrowdReport.model_validate(document) == report

@@ -17,7 +17,6 @@ STEPS = 100
 
 @pytest.fixture(scope="module")
 async def report(server: DevServer) -> GrowthReport:
-    """Two short tasks, the second with its worker killed once."""
     return await growth.run(STEPS, 1, server.address)
 
 
@@ -29,14 +28,12 @@ async def test_every_step_finishes_once_and_none_again(report: GrowthReport) -> 
 
 
 async def test_time_and_memory_are_measured_by_hundreds(report: GrowthReport) -> None:
-    """Each hundred steps has its time and the worker's memory."""
     hundreds = [(one.steps, one.seconds > 0, one.worker_mb > 0) for one in report.hundreds]
 
     assert hundreds == [(100, True, True)]
 
 
 async def test_the_document_has_the_promised_keys(report: GrowthReport) -> None:
-    """The JSON document holds machine, load, times, histories, kills and goals, and can be read back."""
     document = report.model_dump(mode="json", by_alias=True)
 
     assert {"schema", "machine", "load_before", "load_after", "steps", "hundreds", "audit", "goals"} <= set(document)
@@ -44,7 +41,6 @@ async def test_the_document_has_the_promised_keys(report: GrowthReport) -> None:
 
 
 async def test_the_picture_is_small(report: GrowthReport, tmp_path: Path) -> None:
-    """The picture fits the documentation: below 150 KB."""
     pytest.importorskip("matplotlib")
     from benchmarks.picture import draw_growth
 
@@ -54,7 +50,6 @@ async def test_the_picture_is_small(report: GrowthReport, tmp_path: Path) -> Non
 
 
 def test_a_script_has_proposals_of_at_most_fifty_steps(tmp_path: Path) -> None:
-    """120 steps are three proposals and an answer."""
     proposals = script(120, tmp_path / "tally", 0.0)
 
     assert [len(one.steps) for one in proposals if isinstance(one, NewSteps)] == [50, 50, 20]

@@ -14,7 +14,6 @@ pytestmark = pytest.mark.full
 
 
 def test_few_tasks_wait_and_go_on(tmp_path: Path) -> None:
-    """Each with two attempts; the report says how large their histories are."""
     file = tmp_path / "figures.json"
     words = [sys.executable, "-m", "benchmarks.incident", "--tasks", "6", "--workers", "1", "--json", str(file)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)

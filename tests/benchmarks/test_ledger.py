@@ -17,12 +17,10 @@ CALLS = 6
 
 @pytest.fixture(scope="module")
 async def report(tmp_path_factory: pytest.TempPathFactory) -> LedgerReport:
-    """A short run."""
     return await ledger.run(CALLS, tmp_path_factory.mktemp("ledger"))
 
 
 async def test_each_is_measured(report: LedgerReport) -> None:
-    """The effect alone, with the ledger, and a replay, in milliseconds."""
     assert {arm: bool(figures[CALL]) for arm, figures in report.arms.items()} == {ALONE: True, ONCE: True, REPLAY: True}
 
 
@@ -32,7 +30,6 @@ async def test_the_database_is_as_durable_as_the_store(report: LedgerReport) -> 
 
 
 async def test_an_effect_happens_as_often_as_it_should(tmp_path: Path) -> None:
-    """Once for each call but a replay, and once for what is replayed: the ledger that is measured does its work."""
     engine = await open_store(sqlite_url(tmp_path))
     async with engine.begin() as tx:
         await tx.run_sync(ledger.TRANSFERS.metadata.create_all)
@@ -47,7 +44,6 @@ async def test_an_effect_happens_as_often_as_it_should(tmp_path: Path) -> None:
 
 
 async def test_the_document_has_the_promised_keys(report: LedgerReport) -> None:
-    """The JSON document holds machine, load, figures and the goal, and can be read back."""
     document = report.model_dump(mode="json", by_alias=True)
 
     assert {"schema", "machine", "load_before", "load_after", "calls", "arms", "added_ms", "claims", "goals"} <= set(
@@ -57,7 +53,6 @@ async def test_the_document_has_the_promised_keys(report: LedgerReport) -> None:
 
 
 async def test_calls_without_a_task_are_measured(report: LedgerReport) -> None:
-    """Both sorts of functions, on each database that is installed, with the bare function beside the claimed one."""
     stores = [ledger.SQLITE, *(["PostgreSQL"] if find_postgresql() else [])]
 
     assert [(claim.store, claim.is_async) for claim in report.claims] == [
@@ -69,13 +64,11 @@ async def test_calls_without_a_task_are_measured(report: LedgerReport) -> None:
 
 @pytest.mark.parametrize(("values", "p50", "p99"), [([5.0], 5.0, 5.0), ([*map(float, range(1, 201))], 100.5, 198.0)])
 def test_percentiles(values: list[float], p50: float, p99: float) -> None:
-    """By nearest rank: a hundredth of the calls takes longer."""
     assert ledger.Percentiles.of(values) == ledger.Percentiles(p50=p50, p99=p99)
 
 
 @pytest.mark.parametrize(("once", "met"), [(4.4, True), (4.41, False)])
 def test_the_goal_is_two_milliseconds_more(once: float, met: bool) -> None:
-    """At the median, over the effect alone in the same run."""
     figures = {ALONE: {CALL: Figure.of([2.4])}, ONCE: {CALL: Figure.of([once])}}
 
     assert GOAL.judged(figures).met is met

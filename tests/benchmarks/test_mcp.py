@@ -12,7 +12,6 @@ pytestmark = pytest.mark.full
 
 @pytest.fixture(scope="module")
 async def report(server: DevServer) -> McpReport:
-    """A round of almost nothing, on a server that was there already."""
     return await mcp.run(Sizes(short=1, long=2, calls=2, tasks=1), rounds=1, address=server.address)
 
 
@@ -30,7 +29,6 @@ async def test_every_side_and_way_is_measured(report: McpReport) -> None:
 
 
 async def test_the_document_has_the_promised_keys(report: McpReport) -> None:
-    """The JSON document holds machine, load, sizes, arms and goals, and can be read back."""
     document = report.model_dump(mode="json", by_alias=True)
 
     assert set(document) == {"schema", "machine", "load_before", "load_after", "rounds", "sizes", "arms", "goals"}
@@ -38,6 +36,5 @@ async def test_the_document_has_the_promised_keys(report: McpReport) -> None:
 
 
 async def test_the_table_has_a_line_for_each_comparison(report: McpReport) -> None:
-    """Six of steps, four of calls, three of the gateway; and each goal has a value."""
     assert report.table().row_count == 13
     assert all(goal.value is not None for goal in report.goals)

@@ -10,7 +10,6 @@ pytestmark = pytest.mark.full
 
 
 async def test_every_arm_is_compared(server: DevServer) -> None:
-    """Each with the first, in each kind of step, on a server that was there already."""
     found = await observability.run(1, 2, server.address)
 
     assert {arm: {*kinds} for arm, kinds in found.arms.items()} == {arm: {*KINDS} for arm in ARMS if arm != "off"}
@@ -19,7 +18,6 @@ async def test_every_arm_is_compared(server: DevServer) -> None:
 
 
 def test_the_interval_is_that_of_the_sign_test() -> None:
-    """Of twelve pairs, the third from below and the third from above."""
     added = Added.of([(1.0, 1.0 + share / 100) for share in range(1, 13)])
 
     assert (added.median, added.low, added.high) == (0.065, 0.03, 0.1)

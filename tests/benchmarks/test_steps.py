@@ -18,7 +18,6 @@ ONCE = Figure(median=2.0, low=1.0, high=3.0)
 
 @pytest.fixture(scope="module")
 async def report(server: DevServer) -> StepsReport:
-    """A round of almost nothing, on a server that was there already."""
     return await steps.run(TINY, rounds=1, address=server.address)
 
 
@@ -33,14 +32,12 @@ async def test_every_side_is_measured_in_every_row_that_it_has(report: StepsRepo
 
 
 async def test_both_sides_write_as_many_events_a_step(report: StepsReport) -> None:
-    """An additional sequential step is six events on the bare side, and no more on ours."""
     events = {arm: figures["events"] for arm, figures in report.arms.items()}
 
     assert events == dict.fromkeys(("bare_default", "bare", "replan"), Figure(median=6.0, low=6.0, high=6.0))
 
 
 async def test_the_document_has_the_promised_keys(report: StepsReport) -> None:
-    """The JSON document holds machine, load, sizes, arms, ratios and goals, and can be read back."""
     document = report.model_dump(mode="json", by_alias=True)
 
     assert set(document) == {
@@ -50,14 +47,12 @@ async def test_the_document_has_the_promised_keys(report: StepsReport) -> None:
 
 
 async def test_the_table_has_a_line_for_every_row(report: StepsReport) -> None:
-    """The table shows all that was measured."""
     table = report.table()
 
     assert table.row_count == len(ROWS)
 
 
 async def test_the_picture_is_small(report: StepsReport, tmp_path: Path) -> None:
-    """The picture fits the documentation: below 150 KB."""
     pytest.importorskip("matplotlib")
     from benchmarks.picture import draw_steps
 
@@ -76,7 +71,6 @@ async def test_the_picture_is_small(report: StepsReport, tmp_path: Path) -> None
     ],
 )
 def test_a_verdict_says_by_how_much_a_goal_was_missed(verdict: Verdict, line: str) -> None:
-    """A line for people: met or missed by how much, and the value."""
     assert str(verdict) == line
 
 
@@ -94,7 +88,6 @@ def test_a_verdict_says_by_how_much_a_goal_was_missed(verdict: Verdict, line: st
     ],
 )
 def test_goals_are_judged_by_the_ratio_of_the_medians(ours: dict[str, float], met: set[str]) -> None:
-    """Replan's median over the bare one's, against the limit of each goal; what was not measured is not met."""
     bare = dict.fromkeys(ours, ONCE)
     replan = {name: Figure(median=value, low=value, high=value) for name, value in ours.items()}
     figures = {"bare_default": bare, "bare": bare, "replan": replan}

@@ -22,17 +22,14 @@ DIALOGUE = Dialogue(
 
 @pytest.fixture(scope="module")
 async def twin(client: Client, server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Sequence[HistoryEvent]:
-    """The history of a bare workflow that had this dialogue."""
     return await turns.twin(client, server.address, tmp_path_factory.mktemp("twin"), DIALOGUE)
 
 
 def test_the_twin_is_told_and_answers_the_same(twin: Sequence[HistoryEvent]) -> None:
-    """Byte for byte, in the same order."""
     assert Dialogue.of(twin) == DIALOGUE
 
 
 def test_a_bare_turn_is_twelve_events(twin: Sequence[HistoryEvent]) -> None:
-    """Two activities, each with its workflow task; the parts are all that its bytes are."""
     turn = turns.turns_of(twin)[1]
     parts = turns.parts_of(turn)
 
@@ -41,7 +38,6 @@ def test_a_bare_turn_is_twelve_events(twin: Sequence[HistoryEvent]) -> None:
 
 
 def test_a_bare_turn_has_nothing_of_ours(twin: Sequence[HistoryEvent]) -> None:
-    """Payloads, what every workflow has, and the empty header that the SDK writes."""
     parts = turns.parts_of(turns.turns_of(twin)[1])
 
     assert +parts == {PARTS["header"]: 4, **{name: parts[name] for name in (COMMON, *PAYLOADS)}}
@@ -52,7 +48,6 @@ PAYLOADS = ("arguments of the model", "result of the model", "arguments of the t
 
 @pytest.fixture(scope="module")
 async def report(server: DevServer) -> TurnsReport:
-    """A task of a few turns, on a server that was there already."""
     return await turns.run(TURNS, address=server.address)
 
 
@@ -75,7 +70,6 @@ def test_events_and_bytes_are_as_promised(report: TurnsReport) -> None:
 
 
 def test_the_document_has_the_promised_keys(report: TurnsReport) -> None:
-    """The JSON document can be read back."""
     document = report.model_dump(mode="json", by_alias=True)
 
     assert set(document) == {"schema", "machine", "replan", "bare", "goals"}
@@ -83,7 +77,6 @@ def test_the_document_has_the_promised_keys(report: TurnsReport) -> None:
 
 
 def test_the_table_has_a_line_for_every_part(report: TurnsReport) -> None:
-    """Events, bytes, and what they are."""
     assert report.table().row_count == 4 + len(report.replan.parts)
 
 
@@ -100,7 +93,6 @@ SIDE = Side(turns=100, fewest=12, most=12, first=1700, last=1710, mean=1705, par
     ],
 )
 def test_goals_are_judged_by_events_ratio_and_growth(change: dict[str, int], met: list[bool]) -> None:
-    """Each by its own limit."""
     ours = SIDE.model_copy(update=change)
 
     assert [verdict.met for verdict in TurnsReport.of(ours, SIDE).goals] == met

@@ -20,7 +20,6 @@ NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def ended(status: StepStatus, effect: str | None = None) -> Outcome:
-    """A task with one transfer that ended so."""
     fault = None
     if effect is not None:
         plain = Fault.of(Code.WORKER_LOST, "gone", applied=Applied(effect)).model_dump()
@@ -65,7 +64,6 @@ def ended(status: StepStatus, effect: str | None = None) -> Outcome:
 
 
 def world(count: int, back: int = 0) -> Effects:
-    """A world in which the transfer happened that often, and was taken back that often."""
     happened = {"r": count, back_of("r"): back}
     return Effects({name: times for name, times in happened.items() if times}, {}, {}, {}, 2_000_000, [])
 
@@ -86,7 +84,6 @@ def world(count: int, back: int = 0) -> Effects:
     ],
 )
 def test_every_effect_is_judged(status: StepStatus, said: str | None, count: int, verdict: Verdict) -> None:
-    """What a task says of an effect is held against how often it happened."""
     [finding] = verdicts(ended(status, said), world(count), was_reset=False)
 
     assert finding.verdict is verdict
@@ -101,7 +98,6 @@ def test_a_task_that_was_reset_forgets_what_it_did(count: int, verdict: Verdict)
 
 
 def test_what_is_taken_back_without_a_word_is_seen() -> None:
-    """A rollback that the task says nothing of is as wrong as an effect that it says nothing of."""
     found = verdicts(ended(StepStatus.COMPLETED), world(1, back=1), was_reset=False)
 
     assert [finding.verdict for finding in found] == [Verdict.RIGHT, Verdict.DENIED]
@@ -129,7 +125,6 @@ def test_a_refusal_after_a_reset_is_believed_only_of_what_was_taken_back(back: i
     ],
 )
 def test_every_broken_promise_is_named(change: dict[str, Any], words: str) -> None:
-    """One line each; a trial that kept them all has none."""
     kept: dict[str, Any] = {
         "tasks": {"completed": 10},
         "codes": {},
@@ -152,7 +147,6 @@ def test_every_broken_promise_is_named(change: dict[str, Any], words: str) -> No
 
 
 def note(scheduled: datetime, attempt: int) -> Note:
-    """A call of the step s1."""
     return Note(task="t", run="r", step="s1", kind="pay", attempt=attempt, scheduled=scheduled, worker=1)
 
 
@@ -165,7 +159,6 @@ def test_a_finished_step_that_is_called_again_is_seen() -> None:
 
 
 def test_a_finished_step_that_is_scheduled_again_is_seen() -> None:
-    """As the history tells it."""
     events = [HistoryEvent(event_id=number) for number in (1, 2, 3)]
     for event in (events[0], events[2]):
         event.activity_task_scheduled_event_attributes.activity_id = "s1"
@@ -175,7 +168,6 @@ def test_a_finished_step_that_is_scheduled_again_is_seen() -> None:
 
 
 def test_a_seed_decides_everything() -> None:
-    """The same tasks, troubles and blows for the same seed, and others for another."""
     wanted = amounts(60, 5, 5, has_database=True)
     one, same, other = (
         ([(job.id, job.steps, job.troubles) for job in jobs(40, seed)], schedule(wanted, seed)) for seed in (7, 7, 8)
@@ -186,7 +178,6 @@ def test_a_seed_decides_everything() -> None:
 
 
 def test_the_schedule_has_what_was_asked_for() -> None:
-    """So many of each, in the order of their time, all while tasks run."""
     blows = schedule(amounts(60, 5, 4, has_database=False), 7)
     count = {what: sum(blow.action is what for blow in blows) for what in Action}
 

@@ -30,7 +30,6 @@ HITS = {
 
 @pytest.fixture(scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    """A server, a bank and a payment service of the module's own."""
     folder = tmp_path_factory.mktemp("chaos")
     troubles = {name: met for hit in chosen() for name, met in hit.job.troubles.items()}
     async with staged(folder, Store.SQLITE, troubles) as running:
@@ -38,7 +37,6 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
 
 
 def chosen() -> list[Kill]:
-    """The kills in chosen paths."""
     return [hit for hit in placed_kills(SEED, times=1) if (hit.kind, hit.point) in HITS]
 
 
@@ -46,7 +44,6 @@ def chosen() -> list[Kill]:
 @pytest.mark.parametrize(("tasks", "kills"), [(6, 2), (16, 4)])
 @pytest.mark.timeout(240)
 def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, tasks: int, kills: int) -> None:
-    """Workers, server and connections are killed, tasks reset: all end, every effect is single, no cent is lost."""
     command = [sys.executable, "-m", "evals.chaos", "--tasks", str(tasks), "--seed", str(SEED), "--no-placed"]
     disruptions = [
         "--busy",
@@ -71,7 +68,6 @@ def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, t
 @pytest.mark.full
 @pytest.mark.timeout(240)
 async def test_a_worker_may_die_anywhere(stage: Stage) -> None:
-    """Each effect at one of its points: the table is right."""
     cells = await PlacedKills(stage, lambda: None).run(chosen(), chains=2)
 
     assert [str(cell) for cell in cells if not cell.is_right] == []
@@ -82,14 +78,12 @@ async def test_a_worker_may_die_anywhere(stage: Stage) -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", [*TWICE])
 async def test_two_workers_with_one_activity_make_one_effect(stage: Stage, kind: str) -> None:
-    """Both go on at the same moment: one effect, and the answers are the same."""
     cell = await twice(stage, SEED, kind)
 
     assert cell.is_right, str(cell)
 
 
 async def test_a_task_has_effects_once_in_all_its_lives(stage: Stage) -> None:
-    """After resets every effect stays single or is undone; a new task under the id of a closed one has its own."""
     cells = await lives(stage, SEED, lambda: None, ["transfer", "pay_strictly"])
 
     assert [str(cell) for cell in cells if not cell.is_right] == []
@@ -118,7 +112,6 @@ async def test_a_call_stopped_between_check_and_send_is_the_limit(stage: Stage) 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", [*OVERDUE])
 async def test_a_thread_that_outlives_its_timeout_makes_one_effect(stage: Stage, kind: str) -> None:
-    """It ends late, or too late and a person is asked: nothing is sent a second time meanwhile."""
     cell = await overdue(stage, SEED, kind)
 
     assert cell.is_right, str(cell)
@@ -128,7 +121,6 @@ async def test_a_thread_that_outlives_its_timeout_makes_one_effect(stage: Stage,
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", [*HARMFUL])
 async def test_a_tool_that_exits_stops_its_loop_or_writes_twice_makes_one_effect(stage: Stage, kind: str) -> None:
-    """The effect is found, or a person is asked; nothing is sent again, and the worker serves on."""
     cell = await harmful(stage, SEED, kind)
 
     assert cell.is_right, str(cell)
@@ -137,7 +129,6 @@ async def test_a_tool_that_exits_stops_its_loop_or_writes_twice_makes_one_effect
 @pytest.mark.full
 @pytest.mark.timeout(120)
 async def test_a_stopped_server_sends_nobody_to_a_person(stage: Stage) -> None:
-    """SIGSTOP for longer than heartbeats are waited for: what the ledger knows was applied is applied, once."""
     cell = await server_stop(stage, SEED)
 
     assert cell.is_right and len(cell.ended) == 5, str(cell)
@@ -156,7 +147,6 @@ async def test_a_store_from_an_older_backup_repeats_nothing(stage: Stage) -> Non
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", OLDER)
 async def test_a_task_that_an_older_worker_begins_makes_its_effect(stage: Stage, how: str) -> None:
-    """The older one lacks the tool, and leaves the check of the plan and the call to the newer one."""
     cell = await older(stage, SEED, how)
 
     assert cell.is_right, str(cell)

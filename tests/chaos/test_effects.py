@@ -13,7 +13,6 @@ MOVED = {"reference": "r", "source": 1, "target": 2, "amount": 5}
 
 
 async def after(folder: Path, *changes: tuple[int, int], rows: int = 1) -> Effects:
-    """A bank in which so many transfers were written down, and these balances changed."""
     url = f"sqlite+aiosqlite:///{folder / 'bank.db'}"
     engine = create_async_engine(url)
     await open_accounts(engine)

@@ -14,7 +14,6 @@ from evals.chaos.payments import Answer, Book, Call, Endpoint, Trouble
 
 @contextmanager
 def served(folder: Path, troubles: dict[str, list[str]]) -> Iterator[tuple[httpx2.Client, Book]]:
-    """The service in a thread, with a client whose patience is short."""
     book = Book(folder / "book.db", troubles)
     with payments.Service(0, book, too_long=0.2) as service:
         Thread(target=service.serve_forever, daemon=True).start()
@@ -48,7 +47,6 @@ def charged(client: httpx2.Client, endpoint: str = "plain", key: str = "k") -> i
 def test_the_fault_plan_is_met_call_by_call(
     tmp_path: Path, trouble: list[str], statuses: list[int | None], charges: int
 ) -> None:
-    """The n-th call meets the n-th trouble, and the book has what was really charged."""
     with served(tmp_path, {"r": trouble}) as (client, book):
         said = [charged(client) for _ in statuses]
 
@@ -67,7 +65,6 @@ def test_an_answer_comes_too_late(tmp_path: Path, trouble: Trouble) -> None:
 
 @pytest.mark.parametrize(("endpoint", "second"), [("keyed", 200), ("strict", 409)])
 def test_a_key_charges_once(tmp_path: Path, endpoint: str, second: int) -> None:
-    """Where keys are honoured a second call charges nothing, and is answered or refused."""
     with served(tmp_path, {}) as (client, book):
         said = [charged(client, endpoint) for _ in range(2)]
 
@@ -76,7 +73,6 @@ def test_a_key_charges_once(tmp_path: Path, endpoint: str, second: int) -> None:
 
 @pytest.mark.parametrize("reference", ["r", "k"])
 def test_a_charge_is_found(tmp_path: Path, reference: str) -> None:
-    """By its reference and by its key; what was not charged is not found."""
     with served(tmp_path, {}) as (client, _):
         before = client.get("/find", params={"reference": reference}).status_code
         charged(client)

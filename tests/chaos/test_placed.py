@@ -20,7 +20,6 @@ ONCE = Expected(statuses=("completed",), effects=(1,))
     ],
 )
 def test_a_cell_is_right_when_all_its_tasks_are(ended: list[str], counts: list[int | None], is_right: bool) -> None:
-    """One task that ended otherwise, or one effect too many or too few, is enough."""
     cell = Cell(effect="keyed", point="after_claim", expected=ONCE, ended=ended, effects=counts)
 
     assert cell.is_right is is_right

@@ -9,7 +9,6 @@ from runtime.dev_server import free_port
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say everything again."""
     while part := await reader.read(1000):
         writer.write(part)
     writer.close()

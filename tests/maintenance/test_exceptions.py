@@ -4,5 +4,4 @@ from maintenance.exceptions import PAGE, page
 
 
 def test_the_page_lists_what_the_tables_say() -> None:
-    """After a change of a table: `python -m maintenance.exceptions`."""
     assert PAGE.read_text() == page()

@@ -106,7 +106,6 @@ from replan import retry
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The archive of sources and the wheel of the checkout, and the wheel that is built from the archive."""
     folder = tmp_path_factory.mktemp("made")
     hatch = environment(folder / "hatch", *BUILD)
     wheel, archive = build(hatch, folder / "dist")
@@ -130,26 +129,22 @@ def user(made: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Processe
 
 @pytest.fixture(scope="module")
 def served(user: Processes) -> Iterator[Processes]:
-    """The same with a worker and a server of its own, and the user's tools."""
     with user.worker("--dev", "--planner", "offline", "--tools", "my_tools.py"):
         yield user
 
 
 def python(user: Processes, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the Python of the fresh environment in the user's folder."""
     assert user.installed is not None
     return user.run([str(user.installed.with_name("python")), *words])
 
 
 def test_the_archive_of_sources_builds_the_same_wheel(made: list[Path]) -> None:
-    """Byte for byte."""
     one, other = made
 
     assert one.read_bytes() == other.read_bytes()
 
 
 def test_the_wheel_installs_one_package(user: Processes) -> None:
-    """`replan`, and what describes it."""
     listed = python(user, "-c", "import importlib.metadata as m; print(*{f.parts[0] for f in m.files('replan')})")
 
     assert {"replan"} == {name for name in listed.stdout.split() if name != ".." and not name.endswith(".dist-info")}
@@ -157,7 +152,6 @@ def test_the_wheel_installs_one_package(user: Processes) -> None:
 
 @pytest.mark.parametrize("words", [["--version"], ["worker", "--version"]], ids=" ".join)
 def test_it_says_its_version(user: Processes, words: list[str]) -> None:
-    """As a program, and as a module."""
     assert user.starter(*words).stdout == python(user, "-m", "replan", *words).stdout == f"Replan {VERSION}\n"
 
 
@@ -172,7 +166,6 @@ def test_messages_name_the_command_that_was_typed(user: Processes) -> None:
 
 
 def test_tab_offers_commands(user: Processes) -> None:
-    """After `source <(replan --show-completion)`."""
     typed = f'COMP_WORDS=({user.installed} sh); COMP_CWORD=1; _replan_completion; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = user.run(["bash", "--norc", "-c", f"source <({user.installed} --show-completion)\n{typed}"])
 
@@ -190,7 +183,6 @@ def test_the_users_tools_are_checked(user: Processes, tools: str, file: str) -> 
 
 
 def test_the_demo_is_in_the_wheel(served: Processes) -> None:
-    """The task of README.md ends as in the checkout: one call is rejected, and a new plan follows."""
     [task] = re.findall(r'^python starter.py --task "(book .*)"', (ROOT / "README.md").read_text(), flags=re.MULTILINE)
     done = served.starter("--task", task, "--json")
     document = json.loads(done.stdout)
@@ -200,7 +192,6 @@ def test_the_demo_is_in_the_wheel(served: Processes) -> None:
 
 
 def test_the_documents_of_the_demo_are_in_the_wheel(served: Processes) -> None:
-    """A worker with `--dev` searches them."""
     done = served.starter("call", "search", '{"query": "refund policy"}')
 
     assert done.returncode == 0, done.stderr
@@ -208,14 +199,12 @@ def test_the_documents_of_the_demo_are_in_the_wheel(served: Processes) -> None:
 
 
 def test_a_worker_is_healthy(served: Processes) -> None:
-    """As the container's healthcheck asks."""
     done = python(served, "-m", "replan.healthy")
 
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def test_the_users_tool_is_served(served: Processes) -> None:
-    """With the codes and the types of activities that the checkout has."""
     found, missing = (served.starter("call", "order_total", f'{{"number": {n}}}') for n in (7, 8))
 
     assert (found.returncode, missing.returncode) == (0, 1)
@@ -224,7 +213,6 @@ def test_the_users_tool_is_served(served: Processes) -> None:
 
 
 def test_every_saved_history_replays_with_the_code_of_the_wheel(user: Processes) -> None:
-    """What the checkout began, the wheel continues."""
     files = sorted(map(str, (ROOT / "tests" / "histories").glob("*.json")))
     done = user.starter("replay", *files)
 
@@ -233,7 +221,6 @@ def test_every_saved_history_replays_with_the_code_of_the_wheel(user: Processes)
 
 
 def test_a_users_project_is_type_checked(user: Processes) -> None:
-    """The decorators keep the types of functions, and a name that is not there is an error."""
     (user.folder / "typed.py").write_text(TYPED)
     done = python(user, "-m", "mypy", "--strict", "my_tools.py", "typed.py")
     errors = [line for line in done.stdout.splitlines() if ": error: " in line]
@@ -249,7 +236,6 @@ def test_a_service_uses_the_client(served: Processes) -> None:
 
 
 def test_a_user_tests_tools(user: Processes) -> None:
-    """The plugin for pytest is there, on a server of its own; types of results are those of the tools."""
     (user.folder / "test_my_tools.py").write_text(TESTS)
     done = python(user, "-m", "pytest", "-o", "replan_tools=my_tools", "-k", "total", "test_my_tools.py")
     checked = python(user, "-m", "mypy", "--strict", "test_my_tools.py")
@@ -260,7 +246,6 @@ def test_a_user_tests_tools(user: Processes) -> None:
 
 
 async def test_a_worker_of_the_user_serves_both(user: Processes, tmp_path: Path) -> None:
-    """With a codec, beside a package `workflows`: it goes on after kill -9, and both histories replay."""
     assert user.installed is not None
     shutil.copy(ROOT / "tests" / "own_worker.py", user.folder)
     (user.folder / "replay_both.py").write_text(REPLAY)

@@ -16,5 +16,4 @@ from maintenance.lines import lines_of
     ],
 )
 def test_only_lines_with_code_count(source: str, number: int) -> None:
-    """A docstring of a module, a function, a class or a field is no code; a text that is used is."""
     assert lines_of(source) == number

@@ -17,5 +17,4 @@ def test_only_public_classes_of_modules_count(tmp_path: Path) -> None:
 
 
 def test_hardly_any_name_stands_for_two_things() -> None:
-    """Who reads a name in one module need not ask which of several classes it is."""
     assert len(shared_names(product())) <= MOST

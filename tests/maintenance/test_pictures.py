@@ -33,17 +33,14 @@ TEXT = f"\x1b[1m$ starter\x1b[0m\n  \x1b[32m✓\x1b[0m <price> & more\n{'x' * 80
 
 
 def words(svg: str) -> str:
-    """The text of a drawing, with single blanks."""
     return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", svg.partition("</defs>")[2])).split())
 
 
 def python(code: str) -> list[str]:
-    """A command that runs this code."""
     return [sys.executable, "-c", code]
 
 
 def make_pictures(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """`python -m maintenance.pictures`."""
     command = [sys.executable, "-m", "maintenance.pictures", *options]
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=200
@@ -58,7 +55,6 @@ def test_a_drawing_asks_nobody(svg: str) -> None:
 
 
 def test_a_drawing_shows_the_text_in_its_colours() -> None:
-    """Letters that mean something in XML too; a full row stays one row."""
     svg = pictures.drawing(TEXT, "Replan", "x")
 
     assert words(svg) == f"Replan $ starter ✓ <price> & more {'x' * 80}"
@@ -66,19 +62,16 @@ def test_a_drawing_shows_the_text_in_its_colours() -> None:
 
 
 def test_equal_text_is_drawn_equally() -> None:
-    """The same run again changes nothing."""
     assert pictures.drawing(TEXT, "x", "x") == pictures.drawing(TEXT, "x", "x")
 
 
 def test_what_is_left_is_what_stays() -> None:
-    """Frames that were drawn in place are gone, with what cleared them."""
     frames = f"{BEGIN}Plan 1\n{DONE}{BEGIN}\r\x1b[1A\x1b[2K\n\r\x1b[1A{DONE}"
 
     assert pictures.left_by(python(f"print({frames!r} + 'Plan 1\\nCompleted')"), os.environ) == "Plan 1\nCompleted\n"
 
 
 def test_the_last_frame_is_what_is_seen() -> None:
-    """Lines that a frame leaves as they are stay; lines below a shorter frame go."""
     frames = (
         f"{BEGIN}\rPlan 1\x1b[K\nruns\x1b[K\nand on\x1b[K\n{DONE}{BEGIN}\r\x1b[3A\nwaits\x1b[K\n  > \x1b[K\x1b[J{DONE}"
     )
@@ -101,13 +94,11 @@ def test_a_command_that_asks_is_a_picture_of_its_question() -> None:
 
 
 def test_a_failed_command_is_no_picture() -> None:
-    """It says what was shown instead."""
     with pytest.raises(SystemExit, match=r"ended with 3 instead of 0:\noh no"):
         pictures.left_by(python("print('oh no'); raise SystemExit(3)"), os.environ)
 
 
 def test_a_browser_is_found_on_the_path(tmp_path: Path) -> None:
-    """Under any of its usual names."""
     chrome = tmp_path / "google-chrome"
     chrome.touch(0o755)
 
@@ -130,7 +121,6 @@ def test_no_browser_is_told_with_the_remedy(environment: dict[str, str], said: s
 
 
 def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
-    """The extra is no part of the usual installation."""
     (tmp_path / "playwright.py").touch()  # stands before the package, if that is installed
     code = "from maintenance import pictures\nwith pictures.browser_page({}): pass"
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "REPLAN_BROWSER": sys.executable}
@@ -142,7 +132,6 @@ def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
-    """A real run of the demo's task is drawn; then one sentence, exit code 2."""
     done = make_pictures(str(tmp_path), REPLAN_BROWSER="/no/such")
     drawn = {path.name: words(path.read_text()) for path in tmp_path.iterdir()}
 
@@ -153,7 +142,6 @@ def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
 
 
 def test_the_pictures_are_there_and_small() -> None:
-    """All that `make pictures` makes, each below 400 kB."""
     sizes = {path.name: path.stat().st_size for path in PICTURES.iterdir()}
 
     assert set(sizes) >= NAMES | OF_PAGE
@@ -163,12 +151,10 @@ def test_the_pictures_are_there_and_small() -> None:
 
 
 def test_the_terminal_shows_what_make_demo_runs() -> None:
-    """Another task there asks for new pictures."""
     assert TASK in words((PICTURES / "terminal.svg").read_text())
 
 
 def test_the_tour_shows_ten_small_pictures_that_are_made() -> None:
-    """A reader sees all of it in a minute."""
     tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
     shown = re.findall(r"\]\(pictures/([\w.-]+)\)", tour)
 
@@ -177,7 +163,6 @@ def test_the_tour_shows_ten_small_pictures_that_are_made() -> None:
 
 
 def test_the_docs_show_each_picture_of_the_page() -> None:
-    """Those that are kept are of a state, a width and a colour scheme that there are."""
     shown = set(re.findall(r"pictures/(page-[\w-]+\.png)", (ROOT / "docs" / "web.md").read_text()))
     made = {
         f"page-{name}-{width}-{scheme}.png"
@@ -191,7 +176,6 @@ def test_the_docs_show_each_picture_of_the_page() -> None:
 
 @pytest.mark.full
 def test_every_state_of_the_page_is_pictured(tmp_path: Path) -> None:
-    """In a browser that is there; each file is a picture."""
     if shutil.which("chromium") is None or find_spec("playwright") is None:
         pytest.skip(MISSING)
     command = [sys.executable, "-m", "maintenance.page_pictures", str(tmp_path), "--docs", str(tmp_path / "docs")]

@@ -43,7 +43,6 @@ PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
 
 @pytest.fixture
 def received() -> Iterator[Receiver]:
-    """A receiver."""
     with receiver() as running:
         yield running
 
@@ -111,7 +110,6 @@ STEP = {
 async def test_content_is_in_spans_only_if_it_is_asked_for(
     server: DevServer, tmp_path: Path, received: Receiver
 ) -> None:
-    """By the variable of OpenTelemetry's own instrumentations: text, prompts, replies, arguments and results."""
     queue = ("--queue", "content")
     script = (proposes(step("tone", "describe", text="asked")), ModelReply(text="verdict"), finishes("the end"))
     async with prepared("anthropic", *script) as api:
@@ -136,7 +134,6 @@ def _texts(messages: str) -> list[str]:
 
 @pytest.fixture
 async def early(tmp_path: Path) -> AsyncIterator[DevServer]:
-    """A server that suggests a new run after 20 events."""
     dynamic = {"limit.historyCount.suggestContinueAsNew": "20"}
     folder = tmp_path / "server"
     spec = ServerSpec(
@@ -175,7 +172,6 @@ def _script(folder: Path, *proposals: BaseModel) -> str:
 async def test_a_killed_worker_breaks_no_trace(
     server: DevServer, client: Client, tmp_path: Path, received: Receiver
 ) -> None:
-    """The next worker's attempts are in the same trace, and the task's span is exported once."""
     notes = tmp_path / "notes"
     own = {**received.environment, "OTEL_BSP_SCHEDULE_DELAY": "10"}
     processes = Processes(server.address, tmp_path, own)
@@ -195,7 +191,6 @@ async def test_a_killed_worker_breaks_no_trace(
 
 @pytest.mark.full
 async def test_a_worker_of_a_user_keeps_its_own_traces(tmp_path: Path, received: Receiver) -> None:
-    """Its provider and its interceptors stay as they are; Replan's spans are in the traces that the user began."""
     folder = tmp_path / "server"
     spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as server:
@@ -217,7 +212,6 @@ async def test_a_worker_of_a_user_keeps_its_own_traces(tmp_path: Path, received:
 
 
 async def test_saved_histories_replay_with_traces_and_export_nothing(received: Receiver) -> None:
-    """The interceptor of a worker that records traces changes no command."""
     provider = TracerProvider(id_generator=TaskIds())
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{received.url}/v1/traces")))
     config = replayer().config()
@@ -254,7 +248,6 @@ print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
     ids=str,
 )
 def test_off_costs_nothing(variables: Mapping[str, str], tmp_path: Path) -> None:
-    """Without an endpoint, or with OpenTelemetry's own switches, nothing is imported and no interceptor is there."""
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"} if variables else {}
     processes = Processes("", tmp_path, {**variables, **endpoint})
 
@@ -263,7 +256,6 @@ def test_off_costs_nothing(variables: Mapping[str, str], tmp_path: Path) -> None
 
 @pytest.fixture(scope="module")
 def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has all packages of this one, but those of the extra."""
     home = tmp_path_factory.mktemp("without")
     venv.create(home, symlinks=True, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
@@ -289,7 +281,6 @@ def test_without_the_extra_a_worker_and_a_client_say_what_to_install(without: Pa
 async def test_a_receiver_that_does_not_answer_costs_a_command_two_seconds_and_a_line(
     server: DevServer, tmp_path: Path
 ) -> None:
-    """The task itself goes on."""
     processes = Processes(server.address, tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}"})
     ended = await done(processes, "--task", "nobody serves this", "--detach", "--queue", "no-worker-traces")
 
@@ -312,7 +303,6 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["localhost:4318", pytest.param("nonsense", marks=pytest.mark.full)])
 def test_an_address_that_is_no_url_is_refused(tmp_path: Path, address: str) -> None:
-    """Before the first spans are lost."""
     refused = Processes("", tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": address}).asked("--check")
 
     assert refused.returncode == 2

@@ -67,7 +67,6 @@ async def test_arguments_win_over_the_environment(server: DevServer, monkeypatch
 async def test_a_profile_of_the_config_file_names_the_server(
     server: DevServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`profile` chooses an entry of the Temporal config file."""
     text = f'[profile.mine]\naddress = "{server.address}"\n'
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", profile(tmp_path, text))
 
@@ -92,7 +91,6 @@ async def test_the_server_of_the_state_folder_comes_after_the_environment(
 
 
 async def test_plain_leaves_the_environment_alone(server: DevServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key for Temporal Cloud in the environment, which means TLS, does not disturb the server of `--dev`."""
     monkeypatch.setenv("TEMPORAL_API_KEY", "secret")
 
     with pytest.raises(NoServer, match="TEMPORAL_TLS=false"):
@@ -101,7 +99,6 @@ async def test_plain_leaves_the_environment_alone(server: DevServer, monkeypatch
 
 
 async def test_nobody_there_is_a_sentence_with_a_remedy() -> None:
-    """An unreachable server is named, with the two ways to get one."""
     address = f"localhost:{free_port()}"
 
     with pytest.raises(NoServer) as failure:
@@ -122,13 +119,11 @@ async def test_a_silent_port_fails_within_five_seconds(silent_port: int) -> None
 
 
 async def test_a_web_page_is_no_temporal_server(server: DevServer) -> None:
-    """The port of the web UI, a likely mistake, is told from a server that is down."""
     with pytest.raises(NoServer, match="is no Temporal server"):
         await connect(address=f"127.0.0.1:{server.spec.ui_port}")
 
 
 async def test_a_missing_namespace_is_named(server: DevServer) -> None:
-    """A namespace that the server does not have is a sentence with the command that makes it."""
     with pytest.raises(NoServer, match=r"has no namespace 'shop': create it with `temporal operator"):
         await connect(address=server.address, namespace="shop")
 
@@ -141,7 +136,6 @@ async def test_a_malformed_address_is_a_sentence(address: str) -> None:
 
 
 async def test_an_unknown_profile_is_named() -> None:
-    """A profile that no file has is named."""
     with pytest.raises(Misconfigured, match=r"Profile 'nope' not found"):
         await connect(profile="nope")
 
@@ -157,7 +151,6 @@ async def test_an_unknown_profile_is_named() -> None:
 async def test_an_unusable_config_file_is_a_sentence(
     text: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Bad TOML, a missing file and a broken key each say what is wrong, on one line."""
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", profile(tmp_path, text))
 
     with pytest.raises(Misconfigured, match=said) as failure:
@@ -166,7 +159,6 @@ async def test_an_unusable_config_file_is_a_sentence(
 
 
 async def test_a_config_file_that_is_not_there_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistyped TEMPORAL_CONFIG_FILE does not end in another server than the one meant."""
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", "/no/such.toml")
 
     with pytest.raises(Misconfigured, match="does not exist"):
@@ -181,13 +173,11 @@ async def test_answers_tells_a_server_from_none(server: DevServer) -> None:
 
 
 async def test_missing_search_attributes_are_added_and_found_again(fresh_client: Client) -> None:
-    """Registering is repeatable, and adds what is missing."""
     assert await register_search_attributes(fresh_client, {"TestWord": "Keyword"})
     assert await register_search_attributes(fresh_client, {"TestWord": "Keyword", "TestNumber": "Int"})
 
 
 async def test_two_workers_may_register_at_once(fresh_client: Client) -> None:
-    """Workers that start together do not disturb each other."""
     wanted = {"TestAtOnce": "Keyword"}
 
     assert await asyncio.gather(*[register_search_attributes(fresh_client, wanted) for _ in range(5)]) == [True] * 5
@@ -204,14 +194,12 @@ async def test_a_refusal_to_register_is_an_answer(fresh_client: Client, attribut
 
 
 async def test_an_attribute_of_another_type_is_not_there(fresh_client: Client) -> None:
-    """A name that is taken by another type does not count."""
     await register_search_attributes(fresh_client, {"TestTaken": "Keyword"})
 
     assert not await register_search_attributes(fresh_client, {"TestTaken": "Int"})
 
 
 def test_failures_carry_reason_and_remedy() -> None:
-    """Whoever prints JSON gets the two halves of the sentence."""
     failure = NotConnected("Nobody is there", "call again")
 
     assert (failure.reason, failure.remedy, str(failure)) == (

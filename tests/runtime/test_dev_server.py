@@ -43,7 +43,6 @@ async def binary() -> Path:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """The command lines that name this folder, of processes that are not dead yet."""
     listing = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,stat=,args="], capture_output=True, text=True, check=True)
     rows = [line.split(maxsplit=2) for line in listing.stdout.splitlines() if str(folder) in line]
     return [args for _pid, state, args in rows if not state.startswith("Z")]
@@ -63,7 +62,6 @@ def kill(server: DevServer) -> None:
 
 @pytest.fixture
 def parent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program that starts a server, prints `up` when it answers, and sleeps."""
     command = [sys.executable, "-c", PARENT, str(tmp_path / "state"), str(free_port()), str(free_port())]
     with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
         yield child
@@ -76,7 +74,6 @@ async def wait_for_up(parent: subprocess.Popen[str]) -> None:
 
 
 async def test_a_server_is_up_inside_and_gone_afterwards(tmp_path: Path) -> None:
-    """Inside `async with` it answers; afterwards neither the port nor a process is left."""
     async with DevServer(own(tmp_path), await binary()) as server:
         inside = await answers(server.address)
 
@@ -97,7 +94,6 @@ async def test_the_state_outlives_a_kill_of_the_server(tmp_path: Path) -> None:
 
 @pytest.mark.full
 async def test_a_server_that_ends_again_at_once_is_given_up(tmp_path: Path) -> None:
-    """One that ends by itself is started again, but not for ever."""
     said = list[str]()
     async with DevServer(own(tmp_path), await binary()) as server:
         keeping = asyncio.create_task(server.keep_running(said.append))
@@ -112,7 +108,6 @@ async def test_a_server_that_ends_again_at_once_is_given_up(tmp_path: Path) -> N
 
 
 async def test_a_later_start_adds_search_attributes_to_an_old_database(tmp_path: Path) -> None:
-    """A new version of Replan finds its new attributes in a database that an older one made."""
     async with DevServer(own(tmp_path, "TestOld"), await binary()):
         pass
     async with DevServer(own(tmp_path, "TestNew"), await binary()) as server:
@@ -128,7 +123,6 @@ async def test_a_later_start_adds_search_attributes_to_an_old_database(tmp_path:
 async def test_no_signal_to_the_parent_leaves_a_server_behind(
     number: signal.Signals, parent: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    """Ctrl-C, a plain kill and kill -9 of the program that started the server end the server too."""
     await wait_for_up(parent)
     parent.send_signal(number)
 
@@ -141,7 +135,6 @@ async def test_no_signal_to_the_parent_leaves_a_server_behind(
 async def test_a_signal_while_starting_leaves_no_server_behind(
     number: signal.Signals, parent: subprocess.Popen[str], tmp_path: Path
 ) -> None:
-    """The moment between the start of the process and its first answer has no gap."""
     assert await eventually(lambda: (tmp_path / "state" / "temporal.lock").exists())
     parent.send_signal(number)
 
@@ -150,7 +143,6 @@ async def test_a_signal_while_starting_leaves_no_server_behind(
 
 
 async def test_cancelling_a_start_leaves_no_server_behind(tmp_path: Path) -> None:
-    """A start that is given up stops the process that it had started."""
     starting = asyncio.create_task(DevServer(own(tmp_path), await binary()).start())
     assert await eventually(lambda: bool(processes_of(tmp_path)))
     starting.cancel()
@@ -161,7 +153,6 @@ async def test_cancelling_a_start_leaves_no_server_behind(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("which", ["port", pytest.param("ui_port", marks=pytest.mark.full)])
 async def test_a_taken_port_is_named_with_the_remedy(which: str, tmp_path: Path) -> None:
-    """A port that another program holds is a sentence that names it and says how to use another."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         spec = ServerSpec(tmp_path, **{"port": free_port(), "ui_port": free_port(), which: taken})
@@ -190,7 +181,6 @@ async def test_a_server_that_ends_at_once_shows_its_last_words(tmp_path: Path) -
 async def test_dev_reuses_a_server_that_answers(
     server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--dev` takes the server of TEMPORAL_ADDRESS, whosever it is, and leaves it running."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail) as local:
         assert (local.address, local.whose) == (server.address, "was running already, not ours")
@@ -213,7 +203,6 @@ async def test_dev_leaves_other_programs_their_port(
 
 
 async def test_two_starts_at_once_share_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one waits for the server that the first one is starting, and does not complain."""
     monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
     usual = f"localhost:{free_port()}"
 
@@ -278,7 +267,6 @@ async def test_dev_refuses_what_is_not_on_this_machine(address: str, tmp_path: P
 
 
 def test_dynamic_values_reach_the_command_line(tmp_path: Path) -> None:
-    """Tests can lower a limit of the server."""
     spec = ServerSpec(tmp_path, dynamic={"limit.historyCount.suggestContinueAsNew": "100"})
 
     assert spec.command(Path("temporal"))[-2:] == [
@@ -288,5 +276,4 @@ def test_dynamic_values_reach_the_command_line(tmp_path: Path) -> None:
 
 
 def test_free_ports_are_not_handed_out_twice() -> None:
-    """Servers that start side by side get ports of their own."""
     assert len({free_port() for _ in range(50)}) == 50

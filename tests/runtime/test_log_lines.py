@@ -25,8 +25,6 @@ LEVELS = ("log", "debug", "info", "warning", "error", "critical", "exception")
 
 
 class Logged(NamedTuple):
-    """A line that the source writes."""
-
     where: str
     logger: str
     level: str
@@ -43,7 +41,6 @@ def _logger_of(module: ast.Module) -> str:
 
 
 def logged() -> Iterator[Logged]:
-    """Every line that the source writes."""
     for file in (file for file in SOURCES if named(file) not in OF_OTHERS):
         module = tree(file)
         for name, call in calls(file):
@@ -58,7 +55,6 @@ def logged() -> Iterator[Logged]:
 
 
 def _of_entries(file: Path) -> Iterator[Logged]:
-    """The lines that the entries of a journal write: pairs of the name of an event and its fields."""
     for node in ast.walk(tree(file)):
         pair = node.value if isinstance(node, ast.Yield | ast.Return) else None
         if isinstance(pair, ast.Tuple) and isinstance(first := pair.elts[0], ast.Constant) and first.value in EVENTS:
@@ -95,7 +91,6 @@ def test_each_field_has_an_event_and_each_event_only_known_fields() -> None:
 
 
 def test_the_page_says_what_is_in_the_table() -> None:
-    """Every event with its level, a meaning, and its own fields; every field with its meaning."""
     found = tables((ROOT / "docs" / "observability.md").read_text(encoding="utf-8"))
     events = [
         [name, one.levels.replace(" ", ", "), _in_page([own for own in one.fields if own not in IDS])]

@@ -12,14 +12,12 @@ SCRIPTS = pytest.mark.parametrize("script", [pytest.param("worker.py", marks=pyt
 
 
 def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run an entry script as a person does."""
     return subprocess.run([sys.executable, script, *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 @SCRIPTS
 @pytest.mark.parametrize("flag", ["-h", pytest.param("--help", marks=pytest.mark.full)])
 def test_help_is_short_and_long(script: str, flag: str) -> None:
-    """Both forms print the help of both scripts."""
     done = run(script, flag)
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -28,7 +26,6 @@ def test_help_is_short_and_long(script: str, flag: str) -> None:
 
 @SCRIPTS
 def test_the_version_is_one_line(script: str) -> None:
-    """That of pyproject.toml. A bug report needs it; no server and no tool is asked for it."""
     done = run(script, "--version")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"Replan {VERSION}\n", "")

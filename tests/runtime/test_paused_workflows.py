@@ -29,7 +29,6 @@ def test_any_other_status_stays(status: Status.ValueType) -> None:
 
 
 async def test_the_connection_of_a_user_is_not_changed(server: DevServer) -> None:
-    """Replan's client uses it, and reads the status for itself."""
     theirs = await TemporalClient.connect(server.address)
     ours = Client(theirs).temporal
     await ours.count_workflows()

@@ -16,7 +16,6 @@ def test_a_converter_for_activities_is_the_same_for_each_activity() -> None:
 
 
 def test_all_converters_share_the_types_that_one_has_read() -> None:
-    """To make the reader of a type takes much longer than to read a value."""
     one, other = PayloadConverter(), PayloadConverter()
 
     assert one.converters == other.converters == one.with_context(WORKFLOW).converters

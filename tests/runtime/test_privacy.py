@@ -32,7 +32,6 @@ def others(folder: Path) -> list[str]:
 
 
 def test_other_users_cannot_read_what_a_worker_writes(tmp_path: Path) -> None:
-    """The state folder is closed; the databases, the server's log and the files of tasks are closed by themselves."""
     processes = Processes("", tmp_path, {"TEMPORAL_ADDRESS": f"localhost:{free_port()}"})
     with processes.worker("--dev", "--workspace", str(tmp_path / "files")):
         written = processes.starter("call", "write_file", '{"name": "a.txt", "content": "secret"}')
@@ -59,7 +58,6 @@ def test_the_databases_of_an_earlier_version_are_closed(server: DevServer, tmp_p
 async def test_a_foreign_id_says_nothing_of_its_own_in_the_log(
     server: DevServer, client: Client, tmp_path: Path
 ) -> None:
-    """As text, a line of the log is a line, and a terminal obeys nothing in it."""
     processes = Processes(server.address, tmp_path)
     queue = f"queue-{tmp_path.name}"
     with processes.worker("--log", "text", "--queue", queue):

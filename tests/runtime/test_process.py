@@ -49,7 +49,6 @@ def test_a_task_that_ignores_its_cancel_does_not_keep_the_process(end: str, code
 
 
 async def test_a_check_that_ignores_its_cancel_is_given_up_in_time() -> None:
-    """`doctor` says so, and prints what it has found out."""
     is_over = asyncio.Event()
 
     async def stubborn() -> list[object]:

@@ -29,13 +29,11 @@ ONE, OTHER = NamedStore("one", "/one/store.db on here"), NamedStore("other", "po
 
 @pytest.fixture
 def queue() -> str:
-    """A queue of the test's own."""
     return f"store-{uuid.uuid4().hex[:10]}"
 
 
 @pytest.fixture
 def places(server: DevServer, tmp_path: Path) -> tuple[Processes, Processes]:
-    """Workers with two state folders, for one server."""
     folders = tmp_path / "one", tmp_path / "other"
     for folder in folders:
         folder.mkdir()
@@ -44,12 +42,10 @@ def places(server: DevServer, tmp_path: Path) -> tuple[Processes, Processes]:
 
 
 def fail(reason: str) -> None:
-    """Do not fail."""
     raise AssertionError(reason)
 
 
 async def waiting(client: Client, queue: str) -> str:
-    """The id of a task that waits for a person."""
     step = {"id": "slot", "kind": "book_slot", "args": {"day": "2026-12-01", "at": "10:00", "name": "ann"}}
     task = Task.model_validate({"text": "book", "plan": [step], "approve": "effects", "on_escalation": "wait"})
     handle = await client.start_workflow(AgentWorkflow.run, task, id=f"{queue}-task", task_queue=queue)
@@ -58,7 +54,6 @@ async def waiting(client: Client, queue: str) -> str:
 
 
 async def id_in(folder: Path) -> str:
-    """The id of the store in a state folder."""
     engine = await open_store(sqlite_url(folder / "state"))
     found = await store_id(engine)
     await engine.dispose()
@@ -66,7 +61,6 @@ async def id_in(folder: Path) -> str:
 
 
 async def test_a_worker_with_another_store_does_not_start(places: tuple[Processes, Processes], queue: str) -> None:
-    """Both stores are named, and what to do; nothing is made, and the first worker serves on."""
     one, other = places
     with one.worker("--queue", queue):
         refused = await asyncio.to_thread(other.asked, "--queue", queue)
@@ -113,7 +107,6 @@ async def test_of_two_workers_that_start_together_each_may_have_made_the_store(
 async def test_a_queue_is_free_when_its_last_worker_has_ended(
     places: tuple[Processes, Processes], queue: str, client: Client
 ) -> None:
-    """A new store takes no more than to start a worker with it."""
     one, other = places
     with one.worker("--queue", queue):
         pass
@@ -141,7 +134,6 @@ async def test_a_queue_whose_worker_was_killed_is_free_too(
 async def test_an_unfinished_task_keeps_its_store(
     places: tuple[Processes, Processes], queue: str, client: Client
 ) -> None:
-    """Its effects are in the ledger there; once it has ended, the queue is free."""
     one, other = places
     with one.worker("--queue", queue, "--desk"):
         id = await waiting(client, queue)
@@ -174,7 +166,6 @@ async def test_an_unfinished_task_names_its_store_where_no_worker_recorded_it(
 
 @contextmanager
 def stopped(worker: Running) -> Iterator[None]:
-    """A worker that is frozen during the block."""
     worker.send_signal(signal.SIGSTOP)
     try:
         yield
@@ -198,7 +189,6 @@ async def test_a_frozen_worker_keeps_its_store(places: tuple[Processes, Processe
 async def test_a_worker_that_wakes_up_on_a_queue_that_was_taken_over_ends(
     places: tuple[Processes, Processes], queue: str, client: Client
 ) -> None:
-    """A server that it does not answer any more gives it up; then it reads the record as the first thing."""
     one, other = places
     with one.worker("--queue", queue) as frozen:
         await until_it_polls(client, queue)
@@ -221,8 +211,6 @@ async def until_it_polls(client: Client, queue: str) -> None:
 
 
 async def test_of_two_stores_at_the_same_moment_one_wins(client: Client, queue: str) -> None:
-    """Whoever reads the record first: the server decides."""
-
     async def start(store: NamedStore) -> str:
         try:
             async with assigned(client, queue, store, None, fail):
@@ -263,7 +251,6 @@ async def test_a_worker_ends_when_its_queue_gets_another_store(client: Client, q
 
 
 async def test_a_record_that_somebody_ended_is_written_again(client: Client, queue: str) -> None:
-    """As by an operator who terminates all workflows."""
     async with assigned(client, queue, ONE, None, fail):
         await client.get_workflow_handle(id_of(queue)).terminate()
         async with asyncio.timeout(30):
@@ -284,7 +271,6 @@ async def test_a_copied_store_counts_as_the_same_one(places: tuple[Processes, Pr
 
 
 def test_the_port_of_another_folders_server_is_refused(tmp_path: Path) -> None:
-    """`--dev --port` starts or joins the server of the state folder; another one is named by its address."""
     port = str(free_port())
     one, other = (Processes("", tmp_path / name, {"XDG_CONFIG_HOME": str(tmp_path)}) for name in ("one", "other"))
     for place in (one, other):

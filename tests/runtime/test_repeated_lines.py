@@ -11,12 +11,10 @@ from runtime.repeated_lines import OncePer
 
 
 def records(*given: tuple[str, str]) -> list[logging.LogRecord]:
-    """A record for each message and argument."""
     return [logging.LogRecord("asyncio", logging.ERROR, __file__, 1, words, (more,), None) for words, more in given]
 
 
 def passed(filter: OncePer, *given: tuple[str, str]) -> list[str]:
-    """What is logged of them."""
     return [one.getMessage() for one in records(*given) if filter.filter(one)]
 
 
@@ -52,13 +50,11 @@ def raised(code: Callable[..., Any], *given: str) -> Exception:
 
 
 def failed(error: Exception) -> logging.LogRecord:
-    """The line of uvicorn about it."""
     caused = (type(error), error, error.__traceback__)
     return logging.LogRecord("uvicorn.error", logging.ERROR, __file__, 1, "Exception", (), caused)
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    """However many different lines there are."""
     once = OncePer()
     for number in range(5000):
         once.filter(*records((f"{number} %s", "")))

@@ -19,22 +19,17 @@ from runtime.settings import BadSetting
 
 
 class Bucket(http.server.BaseHTTPRequestHandler):
-    """PUT, HEAD and GET of objects in memory."""
-
     protocol_version = "HTTP/1.1"
     objects: dict[str, bytes]
 
     def do_PUT(self) -> None:
-        """Keep the object."""
         self.objects[self.path.split("?")[0]] = self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(200)
 
     def do_HEAD(self) -> None:
-        """Say whether there is one."""
         self._answer(200 if self.path in self.objects else 404)
 
     def do_GET(self) -> None:
-        """Give it back."""
         self._answer(200 if self.path in self.objects else 404, self.objects.get(self.path, b""))
 
     def _answer(self, status: int, body: bytes = b"") -> None:
@@ -49,7 +44,6 @@ class Bucket(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
-    """What the bucket holds; AWS's settings name the server on loopback."""
     kept = dict[str, bytes]()
     handler = type("OneBucket", (Bucket,), {"objects": kept})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -69,13 +63,11 @@ def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
 
 @asynccontextmanager
 async def driver(url: str = "s3://payloads") -> AsyncIterator[StorageDriver]:
-    """The driver that the setting means."""
     async with s3(url) as opened:
         yield opened
 
 
 async def test_a_payload_comes_back_from_the_bucket(objects: dict[str, bytes]) -> None:
-    """Stored under its digest, below namespace and task."""
     sent = Payload(metadata={"encoding": b"json/plain"}, data=b"x" * 100_000)
     task = StorageDriverWorkflowInfo(namespace="default", id="task-1", type="AgentWorkflow")
     async with driver() as bucket:
@@ -87,7 +79,6 @@ async def test_a_payload_comes_back_from_the_bucket(objects: dict[str, bytes]) -
 
 
 async def test_what_was_changed_in_the_bucket_is_not_believed(objects: dict[str, bytes]) -> None:
-    """The digest is checked on the way out."""
     async with driver() as bucket:
         claims = await bucket.store(StorageDriverStoreContext(), [Payload(data=b"100.00")])
         objects.update(dict.fromkeys(objects, b"900.00"))

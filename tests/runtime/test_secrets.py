@@ -16,7 +16,6 @@ PROGRAM = "import os; from runtime import process; process.read_secrets(); print
 
 
 def read(**environment: str) -> subprocess.CompletedProcess[str]:
-    """What a process says of the store that it was given."""
     command = [sys.executable, "-c", PROGRAM]
     return subprocess.run(
         command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
@@ -24,14 +23,12 @@ def read(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_secret_is_read_from_a_file(tmp_path: Path) -> None:
-    """Without the end of the line, which editors add."""
     (tmp_path / "store").write_text("postgresql://user:secret@host/replan\n")
 
     assert read(REPLAN_STORE_FILE=str(tmp_path / "store")).stdout == "postgresql://user:secret@host/replan\n"
 
 
 def test_a_variable_without_a_file_stays() -> None:
-    """Also with an empty name of a file."""
     assert read(REPLAN_STORE="sqlite:///x", REPLAN_STORE_FILE="").stdout == "sqlite:///x\n"
 
 
@@ -43,7 +40,6 @@ def test_a_variable_without_a_file_stays() -> None:
     ],
 )
 def test_what_cannot_be_read_ends_the_process(environment: dict[str, str], words: str) -> None:
-    """With one sentence, and the code for bad usage."""
     done = read(**environment)
 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
@@ -63,7 +59,6 @@ def test_a_file_of_somebody_else(tmp_path: Path) -> None:
 
 
 def test_a_service_stays_where_a_restart_cannot_help() -> None:
-    """With REPLAN_STAY, `replan worker` says once what is wrong and waits to be stopped; other commands end."""
     environment = {**os.environ, "REPLAN_STAY": "1"}
     command = [sys.executable, "-m", "replan", "worker", "--no-such-option"]
     with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as process:
@@ -83,6 +78,5 @@ def test_a_service_stays_where_a_restart_cannot_help() -> None:
 
 
 def test_every_secret_of_replan_can_be_in_a_file() -> None:
-    """The keys of all providers, the server's, the store's URL and what signs notifications."""
     assert {*(one.key for one in PROVIDERS.values()), SIGNING_KEY, "TEMPORAL_API_KEY", "REPLAN_STORE"} <= {*SECRETS}
     assert all(f"`{name}`" in (ROOT / "docs" / "operations.md").read_text() for name in SECRETS)

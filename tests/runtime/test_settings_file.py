@@ -34,7 +34,6 @@ compact_at = 0.5
 
 
 def read(folder: Path, text: str) -> SettingsFile:
-    """What a settings file says."""
     file = folder / "replan.toml"
     file.write_text(text)
     return SettingsFile.read(file)
@@ -60,7 +59,6 @@ def test_a_file_that_nobody_named_need_not_be_there(tmp_path: Path, monkeypatch:
 def test_what_the_file_says_goes_before_the_usual_and_the_rest_stays(
     tmp_path: Path, profile: Profile, limits: dict[str, Any]
 ) -> None:
-    """`unlimited` takes a limit away, which TOML has no other word for."""
     assert read(tmp_path, WHOLE).limits(profile, {}) == limits
 
 
@@ -87,27 +85,23 @@ def test_what_the_command_line_says_goes_before_the_file(tmp_path: Path) -> None
     ],
 )
 def test_a_duration_may_have_units(tmp_path: Path, text: str, expected: float) -> None:
-    """The same on the command line and, as text, in the file."""
     assert seconds(text) == expected
     assert read(tmp_path, f"[budgets.background]\ndeadline = '{text}'").budgets.background.deadline == expected
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1 h", "h", "30m1h", "1y", "1h30", "--5m"])
 def test_what_is_no_duration_is_a_sentence(text: str) -> None:
-    """It says what to write."""
     with pytest.raises(ValueError, match="is no duration: write seconds, or as in 90s, 5m, 1h30m or 2d"):
         seconds(text)
 
 
 def test_the_words_of_the_limits_are_those_of_the_task() -> None:
-    """One vocabulary in flags, settings and JSON."""
     ours = {"fruitless"}  # no limit that a user gives: it follows from `replans`
 
     assert set(type(SettingsFile().budgets.interactive).model_fields) == set(Limits.model_fields) - ours
 
 
 def test_a_model_may_have_a_price_and_a_window_of_its_own(tmp_path: Path) -> None:
-    """What is not said of the cache costs as much as other input."""
     models = read(tmp_path, WHOLE).models
 
     assert models.known_prices == {
@@ -123,7 +117,6 @@ def test_the_usual_share_of_the_window_is_that_of_the_models() -> None:
 
 
 def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) -> None:
-    """A byte order mark is no setting."""
     assert read(tmp_path, "\ufeff" + WHOLE).budgets.interactive.tool_calls == 40
 
 
@@ -150,19 +143,13 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
             "[budgets.interactive]\ntokens = 'none'",
             "'budgets.interactive.tokens' cannot be 'none': it must be a number or \"unlimited\":",
         ),
-        (
-            "[budgets.interactive]\nusd = inf",
-            "'budgets.interactive.usd' cannot be inf: it must be a finite number",
-        ),
+        ("[budgets.interactive]\nusd = inf", "'budgets.interactive.usd' cannot be inf: it must be a finite number"),
         (
             "[budgets.interactive]\ndeadline = 'soon'",
             "'budgets.interactive.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m\", or",
         ),
         ("[budgets.interactive]\ndeadline = 1e12", "'budgets.interactive.deadline' cannot be 1000000000000.0: it must"),
-        (
-            "[budgets.interactive]\nreplans = true",
-            "'budgets.interactive.replans' cannot be True: it must be a whole",
-        ),
+        ("[budgets.interactive]\nreplans = true", "'budgets.interactive.replans' cannot be True: it must be a whole"),
         ("[models]\ncompact_at = 2", "'models.compact_at' cannot be 2: it must be at most 1"),
         ("[models]\nidle_timeout = 0", "'models.idle_timeout' cannot be 0: it must be more than 0"),
         ('[models]\nidle_timeout = "soon"', "'models.idle_timeout' cannot be 'soon': it must be seconds"),
@@ -180,10 +167,7 @@ def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) ->
             '[models.wires]\n"anthropic:a" = "responses"',
             "'models.wires.anthropic:a' names no model of openai (write it as --planner",
         ),
-        (
-            '[models.wires]\n"openai:a" = "chat"',
-            "'models.wires.openai:a' cannot be 'chat': it must be 'responses' or",
-        ),
+        ('[models.wires]\n"openai:a" = "chat"', "'models.wires.openai:a' cannot be 'chat': it must be 'responses' or"),
         (
             '[models.reasoning_effort]\n"openai:a" = 3',
             "'models.reasoning_effort.openai:a' cannot be 3: it must be 'none',",
@@ -203,7 +187,6 @@ def test_a_mistake_is_one_sentence_with_the_place_and_a_remedy(tmp_path: Path, t
 
 @pytest.mark.parametrize(("name", "said"), [("none.toml", "There is no settings file"), (".", "cannot be read (Is a")])
 def test_a_file_that_was_named_must_be_there(tmp_path: Path, name: str, said: str) -> None:
-    """Whoever names a file wants it read."""
     with pytest.raises(BadSettings, match="check --settings and REPLAN_SETTINGS") as wrong:
         SettingsFile.read(tmp_path / name)
 

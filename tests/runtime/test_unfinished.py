@@ -25,14 +25,12 @@ async def until_it_asks(handle: Handle) -> None:
 
 @pytest.fixture
 def processes(server: DevServer, tmp_path: Path) -> Processes:
-    """Workers for the shared server, with a store of their own."""
     return Processes(server.address, tmp_path / "new")
 
 
 async def test_a_worker_refuses_tasks_that_another_version_began(
     client: Client, processes: Processes, tmp_path: Path
 ) -> None:
-    """With their ids and the way out, and nothing of them was changed; once they have ended, it serves."""
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     waits = Task(text="a task", on_escalation="wait", approve="all")

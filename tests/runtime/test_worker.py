@@ -33,18 +33,15 @@ async def echo(args: Word) -> Word:
 
 @pytest.fixture
 def nobody(tmp_path: Path) -> Processes:
-    """Commands for a server that is not there."""
     return Processes(f"localhost:{free_port()}", tmp_path, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
 
 
 def worker(processes: Processes, *options: str) -> tuple[int, str, str]:
-    """Run a worker that ends by itself: exit code, stdout, stderr."""
     done = processes.asked(*options)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_check_prints_the_catalogue_without_a_server(nobody: Processes) -> None:
-    """A tool is tried in a second: the user's own kinds and the names of the others, and nothing is made on disk."""
     file = nobody.folder / "mine.py"
     file.write_text(TOOL)
     code, said, errors = worker(nobody, "--check", "--tools", str(file))
@@ -69,7 +66,6 @@ BAD_TOOLS = {
 
 @pytest.mark.parametrize(("source", "sentences"), sampled(BAD_TOOLS, "two mistakes"))
 def test_check_says_everything_that_is_wrong_with_a_file(nobody: Processes, source: str, sentences: list[str]) -> None:
-    """One line for each mistake, and one that counts several; exit code 2."""
     file = nobody.folder / "mine.py"
     file.write_text(source)
     code, said, errors = worker(nobody, "--check", "--tools", str(file))
@@ -99,7 +95,6 @@ BAD_OPTIONS = {
 def test_an_option_that_cannot_be_used_is_a_sentence(
     nobody: Processes, options: list[str], code: int, words: str
 ) -> None:
-    """What is wrong and what to do, on stderr; 2 for a mistake, 6 for a server that is not there."""
     ended, said, errors = worker(nobody, *options)
 
     assert (ended, said) == (code, "")
@@ -146,7 +141,6 @@ def test_a_store_of_a_version_before_the_first_release_is_a_sentence(server: Dev
 
 @pytest.mark.full
 def test_an_unknown_option_is_said(nobody: Processes) -> None:
-    """Typer's own words, and no traceback."""
     code, _, errors = worker(nobody, "--nope")
 
     assert code == 2
@@ -154,7 +148,6 @@ def test_an_unknown_option_is_said(nobody: Processes) -> None:
 
 
 def test_help_names_every_option(nobody: Processes) -> None:
-    """What the README and the design promise is there."""
     code, said, _ = worker(nobody, "--help")
     promised = "--dev --port --fresh --tools --check --documents --state --store --queue --planner"
 
@@ -177,7 +170,6 @@ def test_a_worker_stops_in_order(server: DevServer, tmp_path: Path, number: sign
 
 @pytest.mark.full
 def test_a_user_s_folder_beside_the_tools_shadows_nothing(nobody: Processes) -> None:
-    """A module of the user's named like one of ours, beside the tools file and in the working directory."""
     for name in ("activities", "replan", "runtime", "workflows"):
         (nobody.folder / name).mkdir()
         (nobody.folder / name / "__init__.py").write_text("raise RuntimeError('the wrong one')")

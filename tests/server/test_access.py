@@ -22,13 +22,11 @@ WHO = ("program", "ann", "stranger")
 
 
 def told_by(response: httpx2.Response) -> tuple[int, str, str]:
-    """The status of a problem, the code, and the content type."""
     return response.status_code, response.json()["code"], response.headers["content-type"]
 
 
 @pytest.fixture
 async def program(guarded: Served) -> AsyncIterator[httpx2.AsyncClient]:
-    """A program that has the token."""
     async with guarded.visit(TOKEN) as speaking:
         yield speaking
 
@@ -42,7 +40,6 @@ async def stranger(guarded: Served) -> AsyncIterator[httpx2.AsyncClient]:
 
 @pytest.fixture
 async def ann(guarded: Served) -> AsyncIterator[httpx2.AsyncClient]:
-    """A browser in which ann has signed in."""
     async with guarded.visit() as browser:
         assert (await signed_in(browser)).status_code == 303
         yield browser
@@ -52,12 +49,10 @@ async def ann(guarded: Served) -> AsyncIterator[httpx2.AsyncClient]:
 def visitors(
     program: httpx2.AsyncClient, ann: httpx2.AsyncClient, stranger: httpx2.AsyncClient
 ) -> Mapping[str, httpx2.AsyncClient]:
-    """All of them."""
     return dict(zip(WHO, (program, ann, stranger), strict=True))
 
 
 async def signed_in(browser: httpx2.AsyncClient, **changed: str) -> httpx2.Response:
-    """The response to the form of the login page."""
     return await browser.post("/login", data={"name": "ann", "token": TOKEN, "next": "/ui/tasks", **changed})
 
 
@@ -75,7 +70,6 @@ REFUSED: Mapping[str, tuple[Sequence[str], str, str]] = {
 def test_a_server_that_anybody_could_use_does_not_start(
     server: DevServer, tmp_path: Path, options: Sequence[str], token: str, words: str
 ) -> None:
-    """It ends as for a wrong option, and says what is missing."""
     done = Processes(server.address, tmp_path, {"REPLAN_TOKEN": token}).starter("serve", "--port", "0", *options)
 
     assert done.returncode == 2, done.stdout
@@ -83,7 +77,6 @@ def test_a_server_that_anybody_could_use_does_not_start(
 
 
 def test_a_port_that_is_used_is_one_sentence_with_a_remedy(server: DevServer, tmp_path: Path) -> None:
-    """Nothing of what the library below logs, and no traceback."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         done = Processes(server.address, tmp_path).starter("serve", "--port", str(port))
@@ -93,7 +86,6 @@ def test_a_port_that_is_used_is_one_sentence_with_a_remedy(server: DevServer, tm
 
 
 def test_an_address_of_another_machine_is_named(server: DevServer, tmp_path: Path) -> None:
-    """The system's reason is in the sentence."""
     done = Processes(server.address, tmp_path, {"REPLAN_TOKEN": TOKEN}).starter("serve", "--host", "192.0.2.1")
 
     reason = "Nothing can listen at 192.0.2.1:8300 (Cannot assign requested address)"
@@ -118,7 +110,6 @@ WRONG = ("Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}",
 
 
 async def test_without_a_token_nothing_is_told(stranger: httpx2.AsyncClient) -> None:
-    """401 says how to send one; nothing is said of what there is."""
     responses = [await stranger.get(path) for path in ("/tasks", "/tasks/nobody/events", "/openapi.json", "/nowhere")]
 
     assert {told_by(one) for one in responses} == {(401, "no_token", PROBLEM)}
@@ -127,14 +118,12 @@ async def test_without_a_token_nothing_is_told(stranger: httpx2.AsyncClient) -> 
 
 @pytest.mark.parametrize("header", WRONG)
 async def test_a_wrong_token_is_refused(stranger: httpx2.AsyncClient, header: str) -> None:
-    """However near it comes."""
     response = await stranger.get("/tasks", headers={b"authorization": header.encode()})
 
     assert told_by(response) == (401, "wrong_token", PROBLEM)
 
 
 async def test_a_wrong_token_is_refused_beside_a_session(ann: httpx2.AsyncClient) -> None:
-    """Who says who they are twice has to be right twice."""
     response = await ann.get("/tasks", headers={"authorization": "Bearer wrong"})
 
     assert told_by(response) == (401, "wrong_token", PROBLEM)
@@ -147,7 +136,6 @@ async def test_the_token_opens_the_api(program: httpx2.AsyncClient) -> None:
 
 
 async def test_a_program_names_who_answers(program: httpx2.AsyncClient) -> None:
-    """The token vouches for no name, so the program's own stands."""
     id = await started(program, 900)
     answer = {"choice": "abort", "request": (await asked(program, id))["id"], "by": "a program"}
 
@@ -178,7 +166,6 @@ async def test_a_page_leads_to_the_login_and_back(stranger: httpx2.AsyncClient) 
 
 
 async def test_the_login_trades_the_token_for_a_cookie(stranger: httpx2.AsyncClient) -> None:
-    """No script reads it, no other site sends it, and the token is not in it."""
     response = await signed_in(stranger)
     cookie = response.headers["set-cookie"]
     attributes = {one.strip().lower() for one in cookie.split(";")[1:]}
@@ -191,7 +178,6 @@ async def test_the_login_trades_the_token_for_a_cookie(stranger: httpx2.AsyncCli
 
 
 async def test_behind_https_the_cookie_is_secure(stranger: httpx2.AsyncClient) -> None:
-    """The proxy says that the browser came by HTTPS."""
     form = {"name": "ann", "token": TOKEN, "next": ""}
     response = await stranger.post("/login", data=form, headers={"x-forwarded-proto": "https"})
 
@@ -216,7 +202,6 @@ async def test_the_name_of_the_login_is_the_one_of_answers(ann: httpx2.AsyncClie
 
 
 async def test_a_logout_ends_the_session(ann: httpx2.AsyncClient) -> None:
-    """The browser forgets the cookie."""
     response = await ann.post("/logout")
 
     assert (response.status_code, response.headers["location"]) == (303, "/login")
@@ -250,7 +235,6 @@ async def test_a_login_leads_to_no_other_place(stranger: httpx2.AsyncClient) -> 
 
 
 def forged() -> dict[str, str]:
-    """Cookies that this server did not make, or not so."""
     real, other = Access(TOKEN).session("ann"), Access(OTHER).session("ann")
     name, moment, mark = real.split(".")
     theirs = Access(TOKEN).session("eve").split(".")[0]
@@ -277,7 +261,6 @@ async def test_a_forged_session_is_refused(stranger: httpx2.AsyncClient, case: s
 
 
 async def test_a_session_outlives_a_restart_with_the_same_token(stranger: httpx2.AsyncClient) -> None:
-    """A cookie that another server with this token made is good here."""
     response = await stranger.get("/tasks", headers={"cookie": f"{COOKIE}={Access(TOKEN).session('ann')}"})
 
     assert response.status_code == 200
@@ -301,7 +284,6 @@ FOREIGN: Sequence[Mapping[str, str]] = (
 
 @pytest.mark.parametrize("who", WHO)
 async def test_another_website_changes_nothing(visitors: Mapping[str, httpx2.AsyncClient], who: str) -> None:
-    """Neither with a session, nor with a token, nor to sign somebody in."""
     visitor = visitors[who]
     id = f"foreign-{uuid.uuid4().hex}"
     posts = [
@@ -321,7 +303,6 @@ async def test_another_website_changes_nothing(visitors: Mapping[str, httpx2.Asy
 
 
 async def test_a_page_of_the_server_may_change_things(ann: httpx2.AsyncClient, guarded: Served) -> None:
-    """Its own forms and its own script."""
     for headers in ({"sec-fetch-site": "same-origin"}, {"origin": guarded.url}, {"sec-fetch-site": "none"}):
         response = await ann.post("/tasks", json=paying(1), headers=headers)
 
@@ -343,7 +324,6 @@ HOSTS = (
 
 @pytest.mark.parametrize("host", HOSTS)
 async def test_without_a_token_it_answers_as_this_machine_alone(local: Served, host: str) -> None:
-    """A website that makes its own name stand for this machine reads nothing."""
     async with local.visit(host=host) as browser:
         responses = [await browser.get("/tasks"), await browser.post("/tasks", json=paying(1))]
 
@@ -370,13 +350,11 @@ async def test_a_proxy_has_to_say_who_is_signed_in(proxied: Served) -> None:
 
 
 async def test_a_name_without_the_token_is_nobody(proxied: Served) -> None:
-    """Anybody can send a header."""
     async with proxied.visit(x_user="ann") as stranger:
         assert told_by(await stranger.get("/tasks")) == (401, "no_token", PROBLEM)
 
 
 async def test_the_name_of_the_proxy_is_the_one_of_answers(proxied: Served) -> None:
-    """Whatever the answer claims."""
     async with proxied.visit(TOKEN, x_user="ann") as proxy:
         id = await started(proxy, 900)
         answer = {"choice": "abort", "request": (await asked(proxy, id))["id"], "by": "eve"}
@@ -393,7 +371,6 @@ async def test_two_names_are_none(proxied: Served) -> None:
 
 
 async def test_a_name_is_read_as_utf_8(proxied: Served) -> None:
-    """As proxies write it."""
     async with proxied.visit(TOKEN, x_user="Jürgen Ærø") as proxy:
         id = await started(proxy, 900)
         answer = {"choice": "abort", "request": (await asked(proxy, id))["id"]}
@@ -402,7 +379,6 @@ async def test_a_name_is_read_as_utf_8(proxied: Served) -> None:
 
 
 async def test_a_header_that_was_not_named_says_nothing(program: httpx2.AsyncClient) -> None:
-    """Without --identity-header a name in a header is not believed."""
     id = await started(program, 900)
     answer = {"choice": "abort", "request": (await asked(program, id))["id"]}
     response = await program.post(path_of(id, "answers"), json=answer, headers={"x-user": "eve"})
@@ -422,7 +398,6 @@ async def chunks() -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("is_told", [True, False])
 @pytest.mark.parametrize("path", ["/tasks", "/tasks/nobody/answers", "/incidents/a/resolve"])
 async def test_a_body_that_is_too_large_is_refused(program: httpx2.AsyncClient, path: str, is_told: bool) -> None:
-    """Whether its length is told or not, and the server goes on."""
     headers = {"content-type": "application/json"}
     response = await program.post(path, content=BIG if is_told else chunks(), headers=headers)
 
@@ -432,7 +407,6 @@ async def test_a_body_that_is_too_large_is_refused(program: httpx2.AsyncClient, 
 
 @pytest.mark.parametrize("is_told", [True, False])
 async def test_a_form_that_is_too_large_is_refused(stranger: httpx2.AsyncClient, is_told: bool) -> None:
-    """Also from somebody who has not signed in."""
     headers = {"content-type": FORM}
     response = await stranger.post("/login", content=BIG if is_told else chunks(), headers=headers)
 
@@ -442,7 +416,6 @@ async def test_a_form_that_is_too_large_is_refused(stranger: httpx2.AsyncClient,
 @pytest.mark.parametrize("fields", [301, 20_000])
 @pytest.mark.parametrize("path", ["/login", "/ui/new"])
 async def test_a_form_with_many_fields_is_refused(guarded: Served, fields: int, path: str) -> None:
-    """Before somebody has signed in and after, as what the visitor did, and no bug of the server."""
     async with guarded.visit(TOKEN if path != "/login" else None) as visitor:
         response = await visitor.post(path, content=b"a&" * fields, headers={"content-type": FORM})
 
@@ -474,7 +447,6 @@ REQUESTS: Sequence[tuple[str, str]] = (
 
 @pytest.mark.parametrize("who", WHO)
 async def test_each_response_has_the_policy(visitors: Mapping[str, httpx2.AsyncClient], who: str) -> None:
-    """No page runs what is not ours, is framed, or is taken for another type."""
     visitor = visitors[who]
     responses = {one: await visitor.request(*one) for one in REQUESTS}
     responses["POST", "a cross-site request"] = await visitor.post("/tasks", headers={"sec-fetch-site": "cross-site"})

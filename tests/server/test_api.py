@@ -30,7 +30,6 @@ async def test_a_task_is_started_and_runs_to_its_end(program: httpx2.AsyncClient
 
 
 async def test_a_task_is_started_with_what_comes_after_its_plan(program: httpx2.AsyncClient) -> None:
-    """`revisions` as in a plan file: here the answer, which refers to a result."""
     revisions = [{"type": "answer", "result": {"receipt": {"$from": "p1", "path": "id"}}}]
     response = await program.post("/tasks", json={**paying(40), "revisions": revisions})
     document = await standing(program, response.json()["task_id"], "completed")
@@ -39,14 +38,12 @@ async def test_a_task_is_started_with_what_comes_after_its_plan(program: httpx2.
 
 
 def test_a_program_can_say_over_http_what_it_can_say_in_python() -> None:
-    """The fields of a task, and how `Client.start` takes it; `key` is a header, and a client sets the others itself."""
     options = set(inspect.signature(Client.start).parameters) - {"self", "task", "key", "options"}
 
     assert set(NewTask.model_fields) == (set(Task.model_fields) | options) - {"remains"}
 
 
 async def test_only_an_ended_task_is_continued(program: httpx2.AsyncClient) -> None:
-    """A conversation that is not over is in conflict with it."""
     id = await started(program, 900)
     refused = await program.post("/tasks", json={"text": "and then?", "continues": id})
     await program.post(path_of(id, "cancel"))
@@ -59,7 +56,6 @@ async def test_only_an_ended_task_is_continued(program: httpx2.AsyncClient) -> N
     ["orders/2026/7", *(pytest.param(one, marks=pytest.mark.full) for one in ("an order", "50% off?", "größer #1"))],
 )
 async def test_an_id_may_have_any_characters(program: httpx2.AsyncClient, id: str) -> None:
-    """A slash, a blank, a percent sign: an id is written into a path by the rules of URLs."""
     response = await program.post("/tasks", json={**paying(41), "id": id})
     document = await standing(program, id, "completed")
     explained = await program.get(path_of(id, "explain"))
@@ -70,7 +66,6 @@ async def test_an_id_may_have_any_characters(program: httpx2.AsyncClient, id: st
 
 
 async def test_tasks_are_listed_by_status(program: httpx2.AsyncClient) -> None:
-    """The one that waits is among those that wait, as soon as the server's list has it."""
     id = await started(program, 900)
     await asked(program, id)
     async with asyncio.timeout(20):
@@ -85,7 +80,6 @@ async def test_tasks_are_listed_by_status(program: httpx2.AsyncClient) -> None:
 
 
 async def listed(program: httpx2.AsyncClient, **filters: str | int) -> list[dict[str, Any]]:
-    """The tasks of the list with these filters."""
     response = await program.get("/tasks", params=filters)
     assert response.status_code == 200, response.text
     found: list[dict[str, Any]] = response.json()["tasks"]
@@ -93,7 +87,6 @@ async def listed(program: httpx2.AsyncClient, **filters: str | int) -> list[dict
 
 
 async def test_explain_and_effects_tell_what_was_done(program: httpx2.AsyncClient) -> None:
-    """The one from the history, the other from the ledger, with the key of the call."""
     id = await started(program, 42)
     await standing(program, id, "completed")
     explained = (await program.get(path_of(id, "explain"))).json()
@@ -106,7 +99,6 @@ async def test_explain_and_effects_tell_what_was_done(program: httpx2.AsyncClien
 
 
 async def test_an_approval_lets_the_call_be_made(program: httpx2.AsyncClient) -> None:
-    """The call that waited is made with its arguments."""
     id = await started(program, 901)
     response = await program.post(path_of(id, "answers"), json=approval_of(await asked(program, id), by="ann"))
     document = await standing(program, id, "completed")
@@ -159,7 +151,6 @@ async def test_another_answer_to_an_answered_request_is_409(program: httpx2.Asyn
 
 
 async def test_an_answer_to_a_task_that_has_ended_is_409(program: httpx2.AsyncClient) -> None:
-    """With a code of its own."""
     id = await started(program, 43)
     await standing(program, id, "completed")
     response = await program.post(path_of(id, "answers"), json={"choice": "skip"})
@@ -168,7 +159,6 @@ async def test_an_answer_to_a_task_that_has_ended_is_409(program: httpx2.AsyncCl
 
 
 async def test_a_wrong_call_code_is_not_approved(program: httpx2.AsyncClient) -> None:
-    """An approval is of the call that was seen, and of no other."""
     id = await started(program, 905)
     answer = {**approval_of(await asked(program, id)), "call": "0000"}
     response = await program.post(path_of(id, "answers"), json=answer)
@@ -178,7 +168,6 @@ async def test_a_wrong_call_code_is_not_approved(program: httpx2.AsyncClient) ->
 
 
 async def test_an_extension_with_a_key_counts_once(program: httpx2.AsyncClient) -> None:
-    """Sent twice with one key it adds once, and with another key it adds again."""
     id = await started(program, 906, limits={"tool_calls": 20})
     await asked(program, id)
     keys = ("a", "a", "b")  # the last one adds again
@@ -192,7 +181,6 @@ async def test_an_extension_with_a_key_counts_once(program: httpx2.AsyncClient) 
 
 
 async def test_a_cancelled_task_ends(program: httpx2.AsyncClient) -> None:
-    """The response does not wait for it."""
     id = await started(program, 907)
     await asked(program, id)
     response = await program.post(path_of(id, "cancel"))
@@ -204,7 +192,6 @@ async def test_a_cancelled_task_ends(program: httpx2.AsyncClient) -> None:
 
 
 async def test_a_cancel_may_undo_what_was_done(program: httpx2.AsyncClient) -> None:
-    """The task says what was undone."""
     id = await started(program, 44, 908)
     await asked(program, id)
     await program.post(path_of(id, "cancel"), json={"undo": True})
@@ -214,7 +201,6 @@ async def test_a_cancel_may_undo_what_was_done(program: httpx2.AsyncClient) -> N
 
 
 async def test_the_effects_of_an_ended_task_are_undone_once(program: httpx2.AsyncClient) -> None:
-    """A repetition says the same."""
     id = await started(program, 45)
     await standing(program, id, "completed")
     first, second = [await program.post(path_of(id, "undo")) for _ in range(2)]
@@ -225,7 +211,6 @@ async def test_the_effects_of_an_ended_task_are_undone_once(program: httpx2.Asyn
 
 
 async def test_an_undo_that_needs_an_approval_is_shown_with_its_code(program: httpx2.AsyncClient) -> None:
-    """It is made when the code of what was shown is sent, and with another code nothing is."""
     id = await started(program, plan=[{"id": "p1", "kind": "reserve", "args": {"amount": 946}}])
     await standing(program, id, "completed")
     held = (await program.post(path_of(id, "undo"))).json()
@@ -242,7 +227,6 @@ async def test_an_undo_that_needs_an_approval_is_shown_with_its_code(program: ht
 
 @pytest.mark.full
 async def test_a_running_task_is_not_undone(program: httpx2.AsyncClient) -> None:
-    """It has to end first."""
     id = await started(program, 909)
     await asked(program, id)
     response = await program.post(path_of(id, "undo"))
@@ -252,7 +236,6 @@ async def test_a_running_task_is_not_undone(program: httpx2.AsyncClient) -> None
 
 
 async def test_an_incident_is_listed_and_its_resolution_told(program: httpx2.AsyncClient) -> None:
-    """One task tries first; here it fails again, so no other is told, and the status says so."""
     id = await started(program, plan=[{"id": "shut", "kind": "shut"}])
     await asked(program, id)
     async with asyncio.timeout(20):
@@ -266,12 +249,10 @@ async def test_an_incident_is_listed_and_its_resolution_told(program: httpx2.Asy
 
 
 async def causes(program: httpx2.AsyncClient) -> set[str]:
-    """The causes for which tasks wait."""
     return {one["cause"] for one in (await program.get("/incidents")).json()["incidents"]}
 
 
 async def test_a_key_starts_one_task_also_after_its_end(program: httpx2.AsyncClient) -> None:
-    """A program that did not hear the response sends its request again, today or tomorrow."""
     headers, body = {"idempotency-key": uuid.uuid4().hex}, paying(46)
     both = await asyncio.gather(*(program.post("/tasks", json=body, headers=headers) for _ in range(2)))
     ids = [one.json()["task_id"] for one in both]
@@ -283,7 +264,6 @@ async def test_a_key_starts_one_task_also_after_its_end(program: httpx2.AsyncCli
 
 
 async def test_a_key_with_another_body_is_409(program: httpx2.AsyncClient) -> None:
-    """A key is for repetitions of one request."""
     headers = {"idempotency-key": uuid.uuid4().hex}
     await program.post("/tasks", json=paying(47), headers=headers)
     response = await program.post("/tasks", json=paying(48), headers=headers)
@@ -293,7 +273,6 @@ async def test_a_key_with_another_body_is_409(program: httpx2.AsyncClient) -> No
 
 @pytest.mark.full
 async def test_no_limit_is_a_wish(program: httpx2.AsyncClient) -> None:
-    """`null` takes a limit away, and is not the same as leaving it out."""
     id = await started(program, 911, limits={"tokens": None})
     await asked(program, id)
     response = await program.post(path_of(id, "extend"), json={"tokens": 5})
@@ -311,7 +290,6 @@ async def test_an_id_is_not_found_by_its_beginning(program: httpx2.AsyncClient) 
 
 
 async def test_a_page_of_a_mistyped_task_links_to_the_ids_like_it(program: httpx2.AsyncClient) -> None:
-    """An id that was cut, and one with a wrong letter; nothing is guessed that is unlike all ids."""
     id = await started(program, 49, id=f"lease-{uuid.uuid4().hex}")
     async with asyncio.timeout(PATIENCE):
         while id not in (await program.get("/tasks")).text:  # the server lists a task a moment later
@@ -330,7 +308,6 @@ async def test_a_page_of_a_mistyped_task_links_to_the_ids_like_it(program: httpx
 async def test_a_page_that_is_not_there_says_what_is_missing_why_and_where_to_go(
     program: httpx2.AsyncClient, path: str
 ) -> None:
-    """Not the two words of HTTP, and no hint at a document for programs."""
     response = await program.get(path, headers={"accept": "text/html"})
     page = response.text
 
@@ -341,7 +318,6 @@ async def test_a_page_that_is_not_there_says_what_is_missing_why_and_where_to_go
 
 
 async def test_an_address_that_is_not_there_is_named_with_what_it_takes(program: httpx2.AsyncClient) -> None:
-    """A program's author reads it."""
     missing, wrong = await program.get("/nowhere"), await program.delete("/tasks")
 
     assert missing.json()["detail"] == "There is no /nowhere here" and "/openapi.json" in missing.json()["remedy"]
@@ -427,7 +403,6 @@ BAD: Sequence[tuple[str, str, Any, int, str]] = (
 
 
 async def test_every_error_is_a_problem_with_a_code_and_a_remedy(program: httpx2.AsyncClient) -> None:
-    """A program decides by the code, and a person reads what to do."""
     wrong = list[str]()
     for method, path, body, status, code in BAD:
         sent = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
@@ -450,7 +425,6 @@ def difference(response: httpx2.Response, status: int, code: str) -> str:
 
 @pytest.mark.full
 async def test_a_field_that_does_not_go_with_an_answer_is_named(program: httpx2.AsyncClient) -> None:
-    """An approval has no arguments; that is an edit."""
     id = await started(program, 910)
     answer = {**approval_of(await asked(program, id)), "args": {"amount": 1}}
     response = await program.post(path_of(id, "answers"), json=answer)
@@ -460,7 +434,6 @@ async def test_a_field_that_does_not_go_with_an_answer_is_named(program: httpx2.
 
 
 async def test_a_key_has_at_most_200_characters(program: httpx2.AsyncClient) -> None:
-    """A longer one is refused, and not cut."""
     response = await program.post("/tasks", json=paying(1), headers={"idempotency-key": "k" * 201})
 
     assert (response.status_code, response.json()["code"]) == (422, "usage")
@@ -483,14 +456,12 @@ ROUTES = {
 
 
 async def test_openapi_has_each_route(program: httpx2.AsyncClient) -> None:
-    """And none of the pages for people."""
     paths = (await program.get("/openapi.json")).json()["paths"]
 
     assert {(path, method) for path, methods in paths.items() for method in methods} == ROUTES
 
 
 async def test_openapi_has_an_example_for_each_body(program: httpx2.AsyncClient) -> None:
-    """A reader copies one and changes it; each is a body that the server takes."""
     document = (await program.get("/openapi.json")).json()
     schemas = document["components"]["schemas"]
     bodies = {
@@ -506,7 +477,6 @@ async def test_openapi_has_an_example_for_each_body(program: httpx2.AsyncClient)
 
 
 def references(part: Any) -> list[str]:
-    """All references to schemas in a part of the document."""
     if isinstance(part, dict):
         own = [part["$ref"]] if "$ref" in part else []
         return own + [one for value in part.values() for one in references(value)]
@@ -514,7 +484,6 @@ def references(part: Any) -> list[str]:
 
 
 async def test_openapi_documents_problems(program: httpx2.AsyncClient) -> None:
-    """Each route says in which form its errors come."""
     document = (await program.get("/openapi.json")).json()
     wrong = [
         f"{method} {path} {status}: {list(response['content'])}"

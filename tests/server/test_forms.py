@@ -17,7 +17,6 @@ from workflows.people.requests import Choice, ProposedCall
 
 
 def form_of(id: str, request: str, choice: str) -> str:
-    """The path that the form of an answer is sent to."""
     return f"/ui{path_of(id, 'requests', request, choice)}"
 
 
@@ -31,7 +30,6 @@ EDITS: Mapping[str, tuple[dict[str, str], int, str]] = {
 
 @pytest.mark.parametrize("case", sampled({one: [one] for one in EDITS}, "another call", "no JSON"))
 async def test_an_edit_that_cannot_be_confirmed_changes_nothing(program: httpx2.AsyncClient, case: str) -> None:
-    """The page of the task says why, and the request stays open."""
     fields, status, reason = EDITS[case]
     id = await started(program, 920)
     request = await asked(program, id)
@@ -68,7 +66,6 @@ def typed(page: str, name: str) -> str:
 
 
 def is_wrong(page: str, name: str) -> bool:
-    """Whether a field is marked as wrong, described by an error beside it, and linked from above."""
     field = typed(page, name)
     marked = re.search(r'id="([^"]+)" aria-invalid="true" aria-describedby="([^"]+)"', field)
     return bool(marked and f'id="{marked[2]}"' in page and f'href="#{marked[1]}"' in page)
@@ -84,7 +81,6 @@ REFUSED: Mapping[str, tuple[str, dict[str, str], int, str, str]] = {
 
 @pytest.mark.parametrize("case", sampled({one: [one] for one in REFUSED}, "below the schema"))
 async def test_a_refused_form_comes_back_as_it_was_typed(program: httpx2.AsyncClient, case: str) -> None:
-    """Open, with the error beside the field, a link to the field above, and the focus in the field."""
     choice, fields, status, words, value = REFUSED[case]
     id = await started(program, 923)
     request = await asked(program, id)
@@ -100,7 +96,6 @@ async def test_a_refused_form_comes_back_as_it_was_typed(program: httpx2.AsyncCl
 
 
 async def test_what_only_the_tool_refuses_comes_back_too(program: httpx2.AsyncClient) -> None:
-    """After the second form of an edit: the page says why above, and the first form has what was typed."""
     id = await started(program, 924)
     request = await asked(program, id)
     form = {"number.amount": "-7", "call": request["call"]["code"], "confirmed": "yes"}
@@ -115,7 +110,6 @@ async def test_what_only_the_tool_refuses_comes_back_too(program: httpx2.AsyncCl
 
 
 async def test_more_for_a_task_comes_back_with_all_its_fields(program: httpx2.AsyncClient) -> None:
-    """One limit is no number: the other one, which is, is not lost."""
     id = await started(program, 925)
     await asked(program, id)
     form = {"tool_calls": "ten", "tokens": "500", "usd": "", "replans": ""}
@@ -173,7 +167,6 @@ def test_what_a_schema_refuses(case: str) -> None:
 
 
 def gift(to: JsonValue, *before: dict[str, JsonValue]) -> list[JsonValue]:
-    """A plan that gives something, and that leaves out how much."""
     return [*before, {"id": "gift", "kind": "give", "args": {"to": to}, "needs": [str(step["id"]) for step in before]}]
 
 
@@ -183,7 +176,6 @@ async def page_of(program: httpx2.AsyncClient, id: str, what: str = "") -> str:
 
 
 async def test_what_a_plan_leaves_out_is_shown_edited_and_undone(program: httpx2.AsyncClient) -> None:
-    """Each page about the call has its arguments; a check of an edit is no failure, and an undo is offered once."""
     id = await started(program, plan=gift("ann"))
     request = await asked(program, id)
     card = await page_of(program, id)
@@ -215,7 +207,6 @@ async def test_what_a_plan_leaves_out_is_shown_edited_and_undone(program: httpx2
 
 
 async def test_a_card_says_once_what_its_arguments_have_in_common(program: httpx2.AsyncClient) -> None:
-    """The task and the call stand in headings, so no row repeats them; one origin of many arguments is one row."""
     plan: list[JsonValue] = [{"id": "gift", "kind": "give", "args": {"to": "ann", "amount": 30, "currency": "CHF"}}]
     id = await started(program, plan=plan)
     await asked(program, id)
@@ -229,7 +220,6 @@ async def test_a_card_says_once_what_its_arguments_have_in_common(program: httpx
 
 
 async def test_a_timeline_of_forty_steps_has_them_all_and_the_planner(program: httpx2.AsyncClient) -> None:
-    """Close together, with the colours that it uses explained, and no others."""
     ids = [f"wish-{number}" for number in range(40)]
     plan: list[JsonValue] = [{"id": id, "kind": "wish", "args": {"amount": 5}} for id in ids]
     id = await started(program, plan=plan, limits={"tool_calls": 50})
@@ -243,7 +233,6 @@ async def test_a_timeline_of_forty_steps_has_them_all_and_the_planner(program: h
 
 
 async def test_a_value_that_untrusted_content_chose_is_a_warning(program: httpx2.AsyncClient) -> None:
-    """With a sign and words beside the colour."""
     to: JsonValue = {"$from": "wish", "path": "to"}
     id = await started(program, plan=gift(to, {"id": "wish", "kind": "wish", "args": {}}))
     await asked(program, id)
@@ -255,7 +244,6 @@ async def test_a_value_that_untrusted_content_chose_is_a_warning(program: httpx2
 
 
 def test_the_schema_tells_what_an_older_worker_does_not() -> None:
-    """The defaults of a call that no worker has told, each as a field of its type; no secret is one."""
     properties = {
         "to": {"type": "string"},
         "amount": {"type": "integer", "default": 20},
@@ -284,7 +272,6 @@ def test_the_schema_tells_what_an_older_worker_does_not() -> None:
 
 
 def test_a_decimal_keeps_its_digits() -> None:
-    """A form gives it as a text with a number; other words are a mistake of that field."""
     with pytest.raises(Mistakes) as raised:
         arguments({"decimal.price": "nine", "number.seats": "4"})
 
@@ -293,7 +280,6 @@ def test_a_decimal_keeps_its_digits() -> None:
 
 
 def test_what_is_written_counts_beside_an_option() -> None:
-    """Who chooses an option and writes other words means the words; an option alone is the answer."""
     written = _form_values(Choice.REPLY, {"option": "Bo", "text": "No, ask Cyd"})
     chosen = _form_values(Choice.REPLY, {"option": "Bo", "text": " "})
 
@@ -301,7 +287,6 @@ def test_what_is_written_counts_beside_an_option() -> None:
 
 
 async def test_an_undo_is_shown_and_then_made(program: httpx2.AsyncClient) -> None:
-    """The page has the call that needs an approval with its arguments, and a form that makes exactly that call."""
     id = await started(program, plan=[{"id": "p1", "kind": "reserve", "args": {"amount": 947}}])
     await standing(program, id, "completed")
     shown = (await program.post(f"/ui{path_of(id, 'undo')}")).text
@@ -313,7 +298,6 @@ async def test_an_undo_is_shown_and_then_made(program: httpx2.AsyncClient) -> No
 
 
 async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient) -> None:
-    """Of the one task that tried and failed again, and of a cause for which no task waits."""
     id = await started(program, plan=[{"id": "shut", "kind": "shut"}])
     await asked(program, id)
     failed = await program.post(f"/ui/incidents/{quote('shut/unauthorized', safe='')}/resolve", data={"note": "a key"})
@@ -327,7 +311,6 @@ async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient
 
 
 async def test_the_page_of_incidents_says_which_services_are_left_alone(program: httpx2.AsyncClient) -> None:
-    """And how many calls wait for each."""
     before = (await program.get("/ui/incidents")).text
     id = await started(program, plan=[{"id": "knock", "kind": "knock"}])
     async with asyncio.timeout(20):
@@ -340,7 +323,6 @@ async def test_the_page_of_incidents_says_which_services_are_left_alone(program:
 
 
 async def test_a_call_shows_what_nobody_would_see(program: httpx2.AsyncClient) -> None:
-    """Neither the card nor the page of an edit has two values that look alike: what is invisible is an escape."""
     args = {"to": "an\u200dn\u202e\u3164", "text": "Dear\nAnn,\n\x1b[31m\u2066ruin\u2069"}
     plan: list[JsonValue] = [{"id": "post", "kind": "send", "args": dict(args)}]
     id = await started(program, plan=plan, approve="effects")
@@ -359,7 +341,6 @@ async def test_a_call_shows_what_nobody_would_see(program: httpx2.AsyncClient) -
 
 @pytest.mark.parametrize("text", ["{", "[" * 5_000 + "]" * 5_000, "NaN", "1e999", "9" * 5_000, r'"\ud800"'])
 def test_json_that_cannot_be_sent_is_a_mistake_of_its_field(text: str) -> None:
-    """Whatever a person types into it, the page shows the field again."""
     with pytest.raises(Mistakes) as wrong:
         json_value("result", "The result", text)
 

@@ -42,7 +42,6 @@ ROOM = {
 
 @pytest.fixture(scope="module")
 async def browser() -> AsyncIterator["Browser"]:
-    """One Chromium for all tests."""
     async with launched() as running:
         yield running
 
@@ -69,7 +68,6 @@ async def visitor(browser: "Browser", office: tuple[Client, Served]) -> AsyncIte
 
 
 async def waiting(client: Client, *plan: Mapping[str, Any], by: str = "") -> str:
-    """The id of a new task that waits for the approval of its first step."""
     fields = {"text": "an errand", "plan": plan, "on_escalation": "wait", "approve": "effects", "by": by}
     task = await client.start(Task.model_validate(fields), id=f"errand-{uuid.uuid4().hex[:8]}")
     async with asyncio.timeout(PATIENCE):
@@ -104,7 +102,6 @@ async def test_axe_finds_nothing(visitor: Visitor, scheme: str, width: int, pyte
 
 @pytest.mark.parametrize("width", [320, 390])
 async def test_a_phone_shows_everything(visitor: Visitor, width: int) -> None:
-    """No page scrolls sideways, the bar above is one row, and nothing that is pressed is smaller than 24 points."""
     of_row = "[...document.querySelectorAll('.bar nav a')].map((one) => one.getBoundingClientRect().top)"
     small = """[...document.querySelectorAll('button, .button, summary, input, select, textarea, nav a')]
         .filter((one) => one.offsetParent && one.type !== 'hidden' && !one.matches('.who button'))
@@ -123,7 +120,6 @@ async def test_a_phone_shows_everything(visitor: Visitor, width: int) -> None:
 
 
 async def test_a_screen_reader_hears_the_heading_then_the_facts_then_the_answers(visitor: Visitor) -> None:
-    """In the tree of a card that a screen reader gets, and the headings of each page skip no level."""
     skips = list[str]()
     async with visitor.page("/ui/inbox") as page:
         card = await page.locator("[id='chairs-114-r1']").aria_snapshot()
@@ -139,7 +135,6 @@ async def test_a_screen_reader_hears_the_heading_then_the_facts_then_the_answers
 
 
 async def test_three_keys_approve(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    """Tab shows the way to the first answer, Enter goes there, Enter approves."""
     client, _ = office
     id = await waiting(client, LETTER)
     async with visitor.page(f"/ui/tasks/{id}") as page:
@@ -161,7 +156,6 @@ async def test_three_keys_approve(visitor: Visitor, office: tuple[Client, Served
 async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_task(
     visitor: Visitor, office: tuple[Client, Served], pytestconfig: pytest.Config
 ) -> None:
-    """The focus is in the wrong field, its error is read with it, the link above leads there, and it stays there."""
     script, id = axe.source(pytestconfig.cache.mkdir("axe")), await waiting(office[0], ROOM)
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("summary", has_text="Edit").click()
@@ -198,7 +192,6 @@ async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_ta
 async def test_an_amount_that_the_tool_forbids_is_refused_before_it_is_confirmed(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
-    """Of a Decimal, too, whose field is as short as that of any number; its digits are kept."""
     bill = {"payee": "Ann", "iban": "AT61 1904 3002 3457 3201", "amount": "640.50", "due": "2026-12-04"}
     id = await waiting(office[0], {"id": "bill", "kind": "pay", "args": bill})
     told = list[str]()
@@ -230,7 +223,6 @@ async def test_an_amount_that_the_tool_forbids_is_refused_before_it_is_confirmed
 
 
 async def test_three_keys_approve_in_the_inbox(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    """The same keys as on the page of a task, and the page says them; the card of the button is seen."""
     id = await waiting(office[0], LETTER, by="zoe")
     async with visitor.page("/ui/inbox?mine=true", name="zoe") as page:
         told = await page.locator(".keys").inner_text()
@@ -295,7 +287,6 @@ Object.defineProperty(document, "hidden", { get: () => true });
 async def test_the_browser_notifies_if_a_person_has_turned_it_on(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
-    """Off at first; then a page in the background says how many requests wait; and off again, it says no more."""
     async with visitor.page("/login", permissions=["notifications"]) as page:
         await page.add_init_script(SEEN)
         await page.goto("/ui/inbox")
@@ -324,7 +315,6 @@ async def test_the_browser_notifies_if_a_person_has_turned_it_on(
 
 
 async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
-    """It names their number, lists them, and has the form that says that the cause is repaired."""
     async with visitor.page("/ui/inbox") as page:
         title, count = await page.title(), await page.locator("#count").inner_text()
         card = page.locator("article.incident")
@@ -343,7 +333,6 @@ async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
 
 
 async def test_a_filter_shows_one_kind_and_the_other_filters(visitor: Visitor) -> None:
-    """The question alone, and an empty filter says how to get back."""
     async with visitor.page("/ui/inbox") as page:
         await page.get_by_role("link", name=re.compile("^question")).click()
         await page.wait_for_url("**kind=question*")
@@ -369,7 +358,6 @@ async def test_times_are_local_with_the_exact_one_in_the_title(visitor: Visitor)
 
 
 async def test_an_argument_has_the_field_of_its_type(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    """A number, a date, a time, a choice and a yes or no are one line each, as the schema of the tool says."""
     id = await waiting(office[0], ROOM)
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("summary", has_text="Edit").click()
@@ -396,7 +384,6 @@ async def test_an_argument_has_the_field_of_its_type(visitor: Visitor, office: t
 
 
 async def test_a_number_that_is_none_is_named(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    """The page says which field, and what to write."""
     id = await waiting(office[0], ROOM)
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("summary", has_text="Edit").click()
@@ -409,7 +396,6 @@ async def test_a_number_that_is_none_is_named(visitor: Visitor, office: tuple[Cl
 async def test_the_first_answer_to_several_calls_says_which_it_approves(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
-    """The button names the step; afterwards the answered card has that call alone, and the other one is asked."""
     id = await waiting(office[0], LETTER, {**LETTER, "id": "other", "args": {"to": "Bo", "text": "Hello"}})
     async with visitor.page(f"/ui/tasks/{id}") as page:
         names = await page.locator("article.request button").all_inner_texts()
@@ -452,7 +438,6 @@ async def test_an_end_is_asked_again_by_name(visitor: Visitor, office: tuple[Cli
 
 
 async def test_a_cancel_says_what_stops_and_what_stays(visitor: Visitor) -> None:
-    """By name: the step that runs, the one that is not begun, and the change with what can undo it."""
     async with visitor.page("/ui/tasks/archive-stoll") as page:
         await page.get_by_role("link", name="Cancel the task").click()
         text = await page.locator("main").inner_text()
@@ -467,7 +452,6 @@ async def test_a_cancel_says_what_stops_and_what_stays(visitor: Visitor) -> None
 async def test_an_undo_shows_its_calls_and_the_task_says_it_was_undone(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
-    """Also a person who opens the task later sees that it was undone, what by, and when."""
     id = await waiting(office[0], ROOM)
     async with visitor.page(f"/ui/tasks/{id}", java_script_enabled=False) as page:
         await page.get_by_role("button", name="Approve").click()
@@ -487,7 +471,6 @@ async def test_an_undo_shows_its_calls_and_the_task_says_it_was_undone(
 
 @pytest.mark.parametrize("path", ["requests/r1/approve", "extend", "requests/r1/abort"])
 async def test_the_address_of_a_form_shows_the_task(office: tuple[Client, Served], path: str) -> None:
-    """Opened after an answer, e.g. by going back or from the list of visited pages."""
     async with office[1].visit() as visiting:
         shown = await visiting.get(f"/ui/tasks/chairs-114/{path}", follow_redirects=True)
         incidents = await visiting.get("/ui/incidents/a%2Fb/resolve", follow_redirects=True)
@@ -500,7 +483,6 @@ async def test_the_address_of_a_form_shows_the_task(office: tuple[Client, Served
 
 
 async def test_the_timeline_says_in_words_what_it_draws(visitor: Visitor) -> None:
-    """A lane for the planner, each step and each request; an approval is no fault of a step."""
     async with visitor.page("/ui/tasks/chairs-114", java_script_enabled=False) as page:
         lanes = await page.locator("#timeline li").evaluate_all("all => all.map((one) => one.textContent)")
         bars = await page.locator("#timeline ol rect").evaluate_all(
@@ -550,7 +532,6 @@ async def test_an_open_page_survives_a_restart_of_the_server(
 async def test_an_open_page_survives_a_restart_of_the_worker(
     browser: "Browser", server: DevServer, tmp_path: Path
 ) -> None:
-    """It says that no worker answers, and goes on when one does."""
     queue = f"page-{uuid.uuid4().hex[:8]}"
     client, options = await Client.connect(server.address, queue=queue), ("--tools", str(TOOLS), "--queue", queue)
     processes = Processes(server.address, tmp_path)
@@ -571,7 +552,6 @@ async def test_an_open_page_survives_a_restart_of_the_worker(
 async def test_without_the_temporal_server_a_page_answers_soon_and_comes_back_by_itself(
     browser: "Browser", tmp_path: Path
 ) -> None:
-    """Within 2 s, with a way back; and the page that is left open shows the inbox when the server is there again."""
     spec = ServerSpec(tmp_path, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     cli, took = await find_cli(lambda _: None), list[float]()
     async with DevServer(spec, cli) as temporal:
@@ -600,7 +580,6 @@ async def test_without_the_temporal_server_a_page_answers_soon_and_comes_back_by
 
 
 async def test_a_transcript_shows_what_a_model_was_told_and_made_harmless(office: tuple[Client, Served]) -> None:
-    """Turn by turn, with calls and results; a task that no model planned says that there is none."""
     said = TurnCard(
         turn=1,
         task="run",

@@ -20,7 +20,6 @@ SAID = "\u202eRome <img src=x onerror=alert(1)> is warm. " + "And so on. " * 12
 async def test_the_words_of_a_model_are_shown_as_text_and_go_when_they_are_complete(
     client: Client, server: DevServer, tmp_path: Path
 ) -> None:
-    """Above all that counts, marked as unfinished; the result has them all."""
     async with (
         launched() as browser,
         acting(client, tmp_path, "openai", Streamed(ModelReply(text=SAID), pause=0.08)) as act,
