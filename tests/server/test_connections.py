@@ -110,28 +110,10 @@ async def test_streams_leave_half_of_the_places_to_others(server: DevServer, que
     assert (len(are_open), all(are_open)) == (PLACES // 2, True)
 
 
-async def test_a_stranger_opens_no_stream(server: DevServer, queue: str, tmp_path: Path) -> None:
-    async with (
-        serving(server.address, tmp_path, "--queue", queue, token=TOKEN) as served,
-        served.visit(TOKEN) as program,
-        served.visit() as stranger,
-    ):
-        path = path_of(await started(program, 40), "events")
-        headers: list[dict[str, str]] = [{}, {"cookie": "replan_session=x"}]
-        statuses = [(await stranger.get(path, headers=one)).status_code for one in headers]
-
-    assert statuses == [401, 401]
-
-
-def test_a_file_limit_that_is_too_low_is_said(server: DevServer, tmp_path: Path) -> None:
-    """A server that could hardly accept anybody does not start."""
+async def test_a_file_limit_that_is_too_low_is_said(server: DevServer, tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="needs"):
-        asyncio.run(_serve_once(server.address, tmp_path, FILES))
-
-
-async def _serve_once(address: str, folder: Path, files: int) -> None:
-    async with serving(address, folder, files=files):
-        pass
+        async with serving(server.address, tmp_path, files=FILES):
+            pass
 
 
 # How long, with a server of few places and little patience

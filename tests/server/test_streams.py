@@ -15,41 +15,42 @@ import pytest
 from runtime.dev_server import DevServer
 from tests.processes import Processes
 from tests.server.conftest import TOOLS
-from tests.server.serving import Served, Told, all_told, approval_of, asked, path_of, serving, standing, started, told
+from tests.server.serving import Served, Told, all_told, approval_of, asked, path_of, serving, started, told
 
 CROWD, FOLLOWED = 200, 8
 """Streams at once, and the tasks that they follow."""
 
 
+PLACE = re.compile(r"[0-9a-f-]{36}:[0-9]+(\.[0-9]+|-end)?")
+"""A run, the number of an entry of its journal and, if that gives more events, how many have come."""
+UNKNOWN = ("nonsense", "-", "0123abcd-7", "0123abcd--1", "0123abcd-99999999999999999999", "²-²")
+
+
 async def test_a_stream_tells_a_task_from_its_plan_to_its_end(program: httpx2.AsyncClient) -> None:
-    events = await all_told(program, await started(program, 40))
+    """A program that comes back names the last event it has; only how far an attempt is has no id.
+
+    Whoever comes late hears the same, also with an id that no server gave: to tell twice is better than not to tell.
+    After the end there is nothing: 204 keeps a browser from connecting again for ever.
+    """
+    id = await started(program, 41)
+    events = await all_told(program, id)
+    late = await all_told(program, id)
+    after = await program.get(path_of(id, "events"), headers={"last-event-id": events[-1].id})
+    sent = [{b"last-event-id": one.encode()} for one in UNKNOWN]
+    lost = [await program.get(path_of(id, "events"), headers=headers) for headers in sent]
+    ids = [one.id for one in events if one.id]
 
     assert [one.name for one in events if one.name in ("task", "plan", "end")] == ["task", "plan", "end"]
     assert {one.data["event"] == one.name for one in events} == {True}
     assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
-
-
-async def test_all_events_of_the_journal_have_ids_of_their_own(program: httpx2.AsyncClient) -> None:
-    """A program that comes back names the last one it has; only how far an attempt is has none."""
-    events = await all_told(program, await started(program, 41))
-    ids = [one.id for one in events if one.id]
-
     assert [one.data["status"] for one in events if not one.id] in ([], ["running"])
     assert len(set(ids)) == len(ids) and {"task", "plan", "step", "end"} <= {one.name for one in events if one.id}
     assert all(PLACE.fullmatch(id) for id in ids)
-
-
-PLACE = re.compile(r"[0-9a-f-]{36}:[0-9]+(\.[0-9]+|-end)?")
-"""A run, the number of an entry of its journal and, if that gives more events, how many have come."""
-
-
-async def test_an_ended_task_is_told_from_its_start(program: httpx2.AsyncClient) -> None:
-    id = await started(program, 42)
-    await standing(program, id, "completed")
-    events = await all_told(program, id)
-
-    assert (events[0].name, events[-1].name) == ("task", "end")
-    assert "p1" in {one.data["id"] for one in events if one.name == "step"}
+    assert (late[0].name, late[-1].name) == ("task", "end")
+    assert "p1" in {one.data["id"] for one in late if one.name == "step"}
+    assert (after.status_code, after.content) == (204, b"")
+    assert [one.status_code for one in lost] == [200] * len(UNKNOWN)
+    assert {(one.text.count("event: task"), one.text.count("event: end")) for one in lost} == {(1, 1)}
 
 
 async def test_a_stream_that_is_cut_anywhere_loses_and_repeats_nothing(program: httpx2.AsyncClient) -> None:
@@ -78,28 +79,6 @@ async def first(events: AsyncIterator[Told]) -> Told:
         return await anext(events)
     finally:
         await events.aclose()  # type: ignore[attr-defined]  # it is a generator
-
-
-async def test_after_the_end_there_is_nothing(program: httpx2.AsyncClient) -> None:
-    id = await started(program, 43)
-    events = await all_told(program, id)
-    response = await program.get(path_of(id, "events"), headers={"last-event-id": events[-1].id})
-
-    assert (response.status_code, response.content) == (204, b"")
-
-
-UNKNOWN = ("nonsense", "-", "0123abcd-7", "0123abcd--1", "0123abcd-99999999999999999999", "²-²")
-
-
-@pytest.mark.full
-async def test_an_unknown_last_id_gets_the_task_from_its_start(program: httpx2.AsyncClient) -> None:
-    id = await started(program, 44)
-    await standing(program, id, "completed")
-    sent = [{b"last-event-id": one.encode()} for one in UNKNOWN]
-    responses = [await program.get(path_of(id, "events"), headers=headers) for headers in sent]
-
-    assert [one.status_code for one in responses] == [200] * len(UNKNOWN)
-    assert {(one.text.count("event: task"), one.text.count("event: end")) for one in responses} == {(1, 1)}
 
 
 async def test_a_stream_tells_what_is_asked_and_answered(program: httpx2.AsyncClient) -> None:
@@ -134,22 +113,6 @@ async def test_a_crowd_of_streams_harms_nobody(local: Served) -> None:
     statuses = [events[-1].data["document"]["status"] for events in crowd if events[-1].name == "end"]
     assert statuses == ["completed"] * CROWD
     assert (ready.status_code, after.status_code, took < 5) == (200, 200, True)
-
-
-@pytest.mark.full
-async def test_a_stream_goes_on_with_a_new_server(server: DevServer, queue: str, tmp_path: Path) -> None:
-    options = ("--queue", queue)
-    async with serving(server.address, tmp_path, *options) as old, old.visit() as program:
-        id = await started(program, 902)
-        last = await until_asked(program, id)
-        await old.end(signal.SIGKILL)
-    async with serving(server.address, tmp_path, *options, port=old.port) as new, new.visit() as program:
-        resumed = asyncio.create_task(all_told(program, id, last.id))
-        await program.post(path_of(id, "answers"), json=approval_of(await asked(program, id)))
-        events, whole = kept(await resumed), kept(await all_told(program, id))
-
-    assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
-    assert ids_of(events) == ids_of(whole)[ids_of(whole).index(last.id) + 1 :]
 
 
 def ids_of(events: Iterable[Told]) -> list[str]:
@@ -204,14 +167,6 @@ async def test_listeners_miss_nothing_of_a_killed_worker_and_a_killed_server(ser
 
     assert ids_of(steady.events) == ids_of(cut.events) == ids_of(whole) and len(whole) >= 150
     assert statuses == ["pending", "running", "completed"]
-
-
-async def until_asked(program: httpx2.AsyncClient, id: str) -> Told:
-    async with asyncio.timeout(30):
-        async for one in told(program, id):
-            if one.name == "request":
-                return one
-    raise AssertionError("it asked nothing")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
