@@ -99,19 +99,15 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_person_sees_what_follows(broken: Processes, fault: str) -> None:
-    done = broken.starter("call", kind_of(fault, "shown"), '{"words": "refund"}')
-
-    assert done.returncode == BROKEN[fault].exit, done.stdout + done.stderr
-    assert BROKEN[fault].words in done.stderr
-
-
-@pytest.mark.parametrize("fault", BROKEN)
-def test_a_program_sees_what_follows(broken: Processes, fault: str) -> None:
+def test_a_person_and_a_program_see_what_follows(broken: Processes, fault: str) -> None:
+    """In words and by the exit code; and in the document, with attempts and each fault with its decision."""
     expected = BROKEN[fault]
-    done = broken.starter("call", kind_of(fault, "data"), '{"words": "refund"}', "--json")
-    document: dict[str, Any] = json.loads(done.stdout)
+    done = broken.starter("call", kind_of(fault, "shown"), '{"words": "refund"}')
+    data = broken.starter("call", kind_of(fault, "data"), '{"words": "refund"}', "--json")
+    document: dict[str, Any] = json.loads(data.stdout)
 
+    assert done.returncode == expected.exit, done.stdout + done.stderr
+    assert expected.words in done.stderr
     assert [(one["code"], one["decision"]) for one in document["faults"]] == expected.faults
     assert document["steps"][0]["attempts"] == expected.attempts
 

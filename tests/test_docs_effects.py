@@ -84,6 +84,14 @@ async def killed_and_ended(folder: Path, program: str, kill: str, python: Path |
     return said.decode().splitlines()
 
 
+async def python_with(wanted: Path) -> Path:
+    """The Python of an environment with these packages; skips where it cannot be made."""
+    try:
+        return await python_of(wanted, print)
+    except NoEnvironment as error:
+        pytest.skip(f"{wanted} cannot be installed: {error}")
+
+
 @pytest.mark.parametrize(
     "kill", [MOMENTS[0], *(pytest.param(moment, marks=pytest.mark.full) for moment in MOMENTS[1:])]
 )
@@ -98,10 +106,7 @@ async def test_a_loop_that_begins_from_its_start_mails_once(folder: Path, kill: 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kill", MOMENTS)
 async def test_a_recovered_workflow_of_dbos_mails_once(folder: Path, kill: str) -> None:
-    try:
-        python = await python_of(COMPANIONS / "dbos-requirements.txt", print)
-    except NoEnvironment as error:
-        pytest.skip(f"DBOS cannot be installed: {error}")
+    python = await python_with(COMPANIONS / "dbos-requirements.txt")
     said = await killed_and_ended(folder, "dbos_program.py", kill, python)
 
     assert mails(folder) == ["ann", "bob", "ann"]
@@ -156,10 +161,7 @@ async def test_a_killed_agent_of_a_framework_pays_and_mails_once(
     name: str, has_equal_ids: bool, tmp_path: Path
 ) -> None:
     """Also if each turn's calls have the ids of the turn before, but for OpenAI Agents, which takes no such calls."""
-    try:
-        python = await python_of(requirements(name.removesuffix("_session")), print)
-    except NoEnvironment as error:
-        pytest.skip(f"{name} cannot be installed: {error}")
+    python = await python_with(requirements(name.removesuffix("_session")))
     kills = [Kill(name, 3, "called", 0.0), Kill(name, 2, "committed", 0.0)]
     model = BankModel([], repeats_ids=has_equal_ids)
     async with running(model), Agents(tmp_path, {name: python}, model) as agents:
@@ -185,10 +187,7 @@ async def test_a_limit_or_retry_of_a_framework_repeats_no_effect(
     program: str, wanted: Path, said: str, folder: Path
 ) -> None:
     """The next call joins the one that was cut off, or gets its result; if nobody can find out, the error stays."""
-    try:
-        python = await python_of(wanted, print)
-    except NoEnvironment as error:
-        pytest.skip(f"{program} cannot run: {error}")
+    python = await python_with(wanted)
     async with started(folder, program, python=python) as process:
         output, errors = await process.communicate()
 
@@ -207,27 +206,16 @@ def test_the_lines_of_a_framework_are_those_of_its_program(name: str) -> None:
     assert f"### {HEADINGS[name]}\n\nTried with {version[1]}" in PAGE
 
 
-def test_a_recipe_is_short() -> None:
-    """At most eight lines, without those that are empty."""
+def test_the_page_has_short_recipes_and_each_option_and_error() -> None:
+    """A recipe has at most eight lines, without those that are empty."""
     lengths = {heading: len([line for line in block.splitlines() if line]) for heading, block in BLOCKS.items()}
-
-    assert {heading: length for heading, length in lengths.items() if length > MOST_LINES + 2} == {}
-
-
-def test_the_options_are_those_that_exist() -> None:
-    rows = [row[0].partition("=")[0].strip("`") for row in TABLES["option"]]
-
-    assert {*rows} == {*inspect.signature(EffectOptions).parameters}
-
-
-def test_the_errors_are_those_that_exist() -> None:
+    options = {row[0].partition("=")[0].strip("`") for row in TABLES["option"]}
     classes = {name: one for name in face.__all__ if isinstance(one := getattr(face, name), type)}
     errors = {name for name, one in classes.items() if issubclass(one, EffectError | face.StoreUnavailable)}
 
+    assert {heading: length for heading, length in lengths.items() if length > MOST_LINES + 2} == {}
+    assert options == {*inspect.signature(EffectOptions).parameters}
     assert {row[0] for row in TABLES["error"]} == errors - {"EffectError"}
-
-
-def test_the_page_has_the_table_of_recognition() -> None:
     assert 1 < len(TABLES["what is known"]) <= 9
 
 

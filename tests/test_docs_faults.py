@@ -109,30 +109,21 @@ async def python_for(package: str) -> Path:
         pytest.skip(f"{package} cannot be installed: {error}")
 
 
-def test_the_page_names_the_versions_that_were_tried() -> None:
+def test_the_page_names_the_versions_that_were_tried_and_each_option_and_effect() -> None:
+    """Those of the environments, and of the lock file; with what follows an unknown outcome of each effect."""
     pinned = [COMPANIONS / f"{name}-requirements.txt" for name in ("langgraph", "dbos", "prefect")]
     lines = [line for file in (*pinned, ROOT / "requirements" / "dev.txt") for line in file.read_text().splitlines()]
     versions = dict(re.findall(r"^(langgraph|dbos|prefect|tenacity)==(\S+)", "\n".join(lines), flags=re.MULTILINE))
-    told = {
-        name.lower(): version for name, version in re.findall(r"^### (\w+)\n\nTried with (\S+)\. ", PAGE, re.MULTILINE)
-    }
-
-    assert told == versions
-
-
-def test_the_options_of_the_plugin_are_those_that_exist() -> None:
-    rows = [row[0].partition("=")[0] for row in documentation.tables(PAGE)["option"]]
-
-    assert {*rows} == {*inspect.signature(FaultsPlugin).parameters}
-
-
-def test_the_effects_are_those_that_exist() -> None:
-    doubtful = classify(TimeoutError())
-    rows = {row[0]: row[2] for row in documentation.tables(PAGE)["effect"]}
+    told = re.findall(r"^### (\w+)\n\nTried with (\S+)\. ", PAGE, re.MULTILINE)
+    tables, doubtful = documentation.tables(PAGE), classify(TimeoutError())
     words = {Next.RETRY: "retried", Next.ASK: "not retried"}
 
+    assert {name.lower(): version for name, version in told} == versions
+    assert {row[0].partition("=")[0] for row in tables["option"]} == {*inspect.signature(FaultsPlugin).parameters}
     assert doubtful.applied is Applied.UNKNOWN
-    assert rows == {effect: words[follows(doubtful, effect)] for effect in EFFECTS}
+    assert {row[0]: row[2] for row in tables["effect"]} == {
+        effect: words[follows(doubtful, effect)] for effect in EFFECTS
+    }
 
 
 @pytest.mark.parametrize(

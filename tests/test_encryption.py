@@ -193,32 +193,17 @@ async def site(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> A
         yield running
 
 
-async def test_a_large_outcome_is_read_by_result_and_follow(site: Site) -> None:
-    """What is in the Outcome stays in the history, whatever the codec makes of it."""
+async def test_a_large_outcome_is_read_by_result_by_follow_and_by_a_workflow(site: Site) -> None:
+    """What is in the Outcome stays in the history, whatever the codec makes of it, and needs no store."""
     task = await site.run(LARGE)
     seen = [event async for event in task.follow()]
     outcome = await task.result()
-
-    assert isinstance(seen[-1], Ended)
-    assert [result(one, 0) for one in (seen[-1].outcome, outcome)] == [MUCH] * 2
-
-
-async def test_a_workflow_of_the_user_awaits_a_large_outcome(site: Site) -> None:
-    """With the user's data converter, and without a store."""
     id = f"painting-{secrets.token_hex(4)}"
     done = await site.theirs.execute_workflow(Painting.run, site.queue, id=id, task_queue=f"{site.queue}-own")
 
+    assert isinstance(seen[-1], Ended)
+    assert [result(one, 0) for one in (seen[-1].outcome, outcome)] == [MUCH] * 2
     assert done == "completed 180000"
-
-
-async def test_a_cancelled_task_tells_its_large_outcome_from_its_memo(site: Site) -> None:
-    task = await site.run(LARGE, Step(id="wait", kind="broken", args={"words": COLOUR}, needs=("large",)), **ASKING)
-    await asked(task)
-    await task.cancel()
-    with pytest.raises(TaskCancelled) as ended:
-        await task.result()
-
-    assert result(ended.value.outcome, 0) == MUCH
 
 
 async def asked(task: TaskHandle) -> HumanRequest:
@@ -259,26 +244,26 @@ def of(events: Sequence[HistoryEvent], type: str) -> list[HistoryEvent]:
 
 
 async def test_what_lies_in_the_store_is_read_there_by_a_worker_with_the_key(site: Site) -> None:
-    """A large result, of which a history only has a reference, and the account of a task, which a replay tells."""
+    """A large result, of which a history only has a reference, and the account of a task, which a replay tells.
+
+    Temporal's cancelled workflows have no result, so the outcome of one is in the memo.
+    """
     task = await site.run(LARGE, Step(id="wait", kind="broken", args={"words": COLOUR}, needs=("large",)), **ASKING)
     await asked(task)
     explained = await task.explain()
     completed = of(await site.events(task.id), "ACTIVITY_TASK_COMPLETED")
-    [reference] = filter(
-        None,
-        (
-            reference_of(payload)
-            for event in completed
-            for payload in event.activity_task_completed_event_attributes.result.payloads
-        ),
-    )
+    returned = [one for event in completed for one in event.activity_task_completed_event_attributes.result.payloads]
+    [reference] = filter(None, map(reference_of, returned))
     inquiry = PayloadInquiry(driver=reference.driver_name, claim=dict(reference.claim_data))
     found = (await ask(site.replan.temporal, site.queue, inquiry)).payload
     await task.cancel()
+    with pytest.raises(TaskCancelled) as ended:
+        await task.result()
 
     assert isinstance(found, dict) and found["result"] == MUCH
     assert COLOUR in str(explained.step("wait").document())
     assert COLOUR.encode() not in b"".join(file.read_bytes() for file in site.state.rglob("*") if file.is_file())
+    assert result(ended.value.outcome, 0) == MUCH
 
 
 async def test_a_key_for_each_workflow_and_a_signal_to_all_tasks_do_not_go_together(site: Site) -> None:

@@ -46,16 +46,11 @@ async def test_a_task_waits_for_a_database_that_stopped(
         try:
             words = ("start", "--queue", "pg", "--plan", str(tmp_path / "plan.json"), "--id", "on-stopped-pg")
             commands.starter(*words, "--detach")
-            await logged(tmp_path / "worker.log", '"code": "store_unavailable"')
+            while '"code": "store_unavailable"' not in (tmp_path / "worker.log").read_text():
+                await asyncio.sleep(0.1)
         finally:
             await postgresql.start()
         shown = commands.starter("show", "on-stopped-pg", "--follow", "--json", "--queue", "pg")
 
     ended = json.loads(shown.stdout)
     assert (ended["status"], ended["steps"][0]["attempts"]) == ("completed", 1)
-
-
-async def logged(log: Path, words: str) -> None:
-    """Wait until a worker has logged something."""
-    while words not in log.read_text():
-        await asyncio.sleep(0.1)

@@ -21,19 +21,9 @@ ORDER = Order(task="order-0", seed=1, wants_price=True, wants_slot=True, choice=
 
 def entry(tool: str = "book_slot", **fields: Any) -> Entry:
     usual: dict[str, Any] = {
-        "task": "order-0",
-        "tool": tool,
-        "args": "{}",
-        "number": 1,
-        "at": 0.0,
-        "worker": 1,
-        "trouble": Trouble.NONE,
-        "point": Point.NONE,
-        "status": 200,
-        "shown": 200,
-        "applied": False,
-        "replayed": False,
-        "version": 0,
+        **{"task": "order-0", "tool": tool, "args": "{}", "number": 1, "at": 0.0, "worker": 1, "version": 0},
+        **{"trouble": Trouble.NONE, "point": Point.NONE, "status": 200, "shown": 200},
+        **{"applied": False, "replayed": False},
     }
     return Entry.model_validate({**usual, **fields})
 

@@ -53,17 +53,11 @@ def test_an_agent_without_the_floor_would_do_it_twice(tmp_path: Path) -> None:
     assert functions.play(again, arm, tmp_path / "run", template, draw) is End.WRONG
 
 
-@pytest.mark.parametrize(
-    ("effects", "is_asked", "end"),
-    [
-        (1, False, End.WANTED),
-        (1, True, End.PERSON),
-        (0, True, End.PERSON),
-        (0, False, End.WRONG),
-        (2, False, End.WRONG),
-        (2, True, End.WRONG),
-    ],
-)
-def test_the_end_of_a_run(effects: int, is_asked: bool, end: End) -> None:
+def test_the_end_of_a_run() -> None:
     """An effect too many is wrong whoever is asked; one that is missing is wrong if nobody is."""
-    assert end_of(effects, 1, is_asked=is_asked) is end
+    ends = {(count, is_asked): end_of(count, 1, is_asked=is_asked) for count in range(3) for is_asked in (False, True)}
+
+    assert ends == {
+        **{(1, False): End.WANTED, (1, True): End.PERSON, (0, True): End.PERSON},
+        **{(0, False): End.WRONG, (2, False): End.WRONG, (2, True): End.WRONG},
+    }

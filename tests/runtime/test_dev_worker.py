@@ -43,11 +43,23 @@ def test_two_checkouts_have_a_server_each(tmp_path: Path) -> None:
 
 
 def test_the_port_of_the_server_is_chosen_on_the_command_line(tmp_path: Path) -> None:
-    here, port = checkout(tmp_path), free_port()
-    with here.worker("--dev", "--port", str(port)):
-        found = json.loads((here.folder / "state" / "server.json").read_text())
+    """The server listens there, its web UI 1000 above; a second worker of the folder joins it, that of another is told.
 
-    assert (found["address"], found["ui_url"]) == (f"localhost:{port}", f"http://localhost:{port + 1000}")
+    Two servers of one folder would write over each other.
+    """
+    port = str(free_port())
+    here, other = checkout(tmp_path / "here"), checkout(tmp_path / "other")
+    with here.worker("--dev", "--port", port):
+        refused = other.asked("--dev", "--port", port)
+        with here.worker("--dev", "--port", port, "--queue", "second"):
+            found = json.loads((here.folder / "state" / "server.json").read_text())
+            ended = here.starter("--task", "calculate 1+1", "--queue", "second")
+
+    assert (found["address"], found["ui_url"]) == (f"localhost:{port}", f"http://localhost:{int(port) + 1000}")
+    assert ended.returncode == 0
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (6, "", 1)
+    assert refused.stderr.startswith(f"The Temporal server at localhost:{port} is not that of the state folder ")
+    assert f"set TEMPORAL_ADDRESS=localhost:{port} to use it." in refused.stderr
 
 
 def test_a_used_port_of_the_server_is_one_sentence(tmp_path: Path) -> None:
@@ -58,16 +70,6 @@ def test_a_used_port_of_the_server_is_one_sentence(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (6, "", 1)
     assert f"Port {port} on 127.0.0.1 cannot be used" in done.stderr and "choose another, for example" in done.stderr
-
-
-@pytest.mark.full
-def test_a_second_worker_of_a_state_folder_joins_its_server(tmp_path: Path) -> None:
-    """Two servers would write over each other, so the second worker uses the first one's."""
-    first, here = checkout(tmp_path, f"localhost:{free_port()}"), checkout(tmp_path)
-    with first.worker("--dev"), here.worker("--dev", "--queue", "second"):
-        ended = here.starter("--task", "calculate 1+1", "--queue", "second")
-
-    assert ended.returncode == 0
 
 
 def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:

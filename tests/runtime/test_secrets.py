@@ -22,13 +22,11 @@ def read(**environment: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_secret_is_read_from_a_file(tmp_path: Path) -> None:
+def test_a_secret_is_read_from_a_file_if_one_is_named(tmp_path: Path) -> None:
+    """Without the end of the line, which editors add."""
     (tmp_path / "store").write_text("postgresql://user:secret@host/replan\n")
 
     assert read(REPLAN_STORE_FILE=str(tmp_path / "store")).stdout == "postgresql://user:secret@host/replan\n"
-
-
-def test_a_variable_without_a_file_stays() -> None:
     assert read(REPLAN_STORE="sqlite:///x", REPLAN_STORE_FILE="").stdout == "sqlite:///x\n"
 
 

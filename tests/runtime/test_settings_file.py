@@ -1,12 +1,11 @@
 """The settings file: budgets by profile, models with prices of their own, and one sentence for what it gets wrong."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from activities.providers import prices, streaming
-from runtime.settings_file import BadSettings, Models, Profile, SettingsFile, seconds
+from runtime.settings_file import BadSettings, Models, SettingsFile, seconds
 from workflows.limits.budget import Limits
 from workflows.plans.catalogue import Price
 
@@ -39,54 +38,33 @@ def read(folder: Path, text: str) -> SettingsFile:
     return SettingsFile.read(file)
 
 
-def test_a_file_that_nobody_named_need_not_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`replan.toml` of the current folder is read where there is one."""
+def test_what_the_file_says_goes_before_the_usual_and_what_is_given_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`replan.toml` of the current folder is read where there is one. None is what nobody gave.
+
+    `unlimited` takes a limit away, which TOML has no other word for.
+    """
     monkeypatch.chdir(tmp_path)
     without = SettingsFile.read(None)
-    read(tmp_path, WHOLE)
-
-    assert without == SettingsFile()
-    assert SettingsFile.read(None).budgets.interactive.tool_calls == 40
-
-
-@pytest.mark.parametrize(
-    ("profile", "limits"),
-    [
-        ("interactive", {"tool_calls": 40, "replans": 4, "tokens": 80_000, "usd": 0.5, "deadline": 600.0}),
-        ("background", {"tokens": None}),
-    ],
-)
-def test_what_the_file_says_goes_before_the_usual_and_the_rest_stays(
-    tmp_path: Path, profile: Profile, limits: dict[str, Any]
-) -> None:
-    assert read(tmp_path, WHOLE).limits(profile, {}) == limits
-
-
-def test_what_the_command_line_says_goes_before_the_file(tmp_path: Path) -> None:
-    """A task overrides its profile; None is what nobody said."""
+    named = read(tmp_path, WHOLE)
+    interactive = {"tool_calls": 40, "replans": 4, "tokens": 80_000, "usd": 0.5, "deadline": 600.0}
     given = {"tool_calls": 7, "tokens": None, "usd": 9.0}
 
-    assert read(tmp_path, WHOLE).limits("interactive", given) == {
-        **{"tool_calls": 7, "replans": 4, "tokens": 80_000, "usd": 9.0, "deadline": 600.0}
-    }
+    assert without == SettingsFile() and SettingsFile.read(None) == named
+    assert named.limits("interactive", {}) == interactive
+    assert named.limits("background", {}) == {"tokens": None}
+    assert named.limits("interactive", given) == {**interactive, "tool_calls": 7, "usd": 9.0}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("90", 90),
-        ("1.5", 1.5),
-        ("90s", 90),
-        ("5m", 300),
-        ("1h", 3600),
-        ("1h30m", 5400),
-        ("2d", 172_800),
-        ("0.5H", 1800),
-    ],
-)
-def test_a_duration_may_have_units(tmp_path: Path, text: str, expected: float) -> None:
-    assert seconds(text) == expected
-    assert read(tmp_path, f"[budgets.background]\ndeadline = '{text}'").budgets.background.deadline == expected
+DURATIONS = {"90": 90, "1.5": 1.5, "90s": 90, "5m": 300, "1h": 3600, "1h30m": 5400, "2d": 172_800, "0.5H": 1800}
+
+
+@pytest.mark.parametrize("text", DURATIONS)
+def test_a_duration_may_have_units(tmp_path: Path, text: str) -> None:
+    """The same on the command line and, as text, in the file."""
+    assert seconds(text) == DURATIONS[text]
+    assert read(tmp_path, f"[budgets.background]\ndeadline = '{text}'").budgets.background.deadline == DURATIONS[text]
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1 h", "h", "30m1h", "1y", "1h30", "--5m"])
@@ -114,10 +92,6 @@ def test_a_model_may_have_a_price_and_a_window_of_its_own(tmp_path: Path) -> Non
 def test_the_usual_share_of_the_window_is_that_of_the_models() -> None:
     """It is said twice, since neither room may ask the other."""
     assert (Models().compact_at, Models().idle_timeout) == (prices.COMPACT_AT, streaming.IDLE_TIMEOUT)
-
-
-def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) -> None:
-    assert read(tmp_path, "\ufeff" + WHOLE).budgets.interactive.tool_calls == 40
 
 
 @pytest.mark.parametrize(
