@@ -10,57 +10,22 @@ from evals.chaos.account import Account, Verdict, verdicts
 from evals.chaos.tasks import Steps, jobs, ran_again
 from evals.chaos.trial import Action, amounts, schedule
 from evals.chaos.world import Effects, Note, back_of
-from workflows.account.outcome import Outcome, OutcomeStep
+from tests.console.outcomes import outcome, step
+from workflows.account.outcome import Outcome
 from workflows.account.records import FaultRecord, StepStatus
-from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.limits.budget import Spent
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def ended(status: StepStatus, effect: str | None = None) -> Outcome:
+    """A task with one transfer that ended so."""
     fault = None
     if effect is not None:
         plain = Fault.of(Code.WORKER_LOST, "gone", applied=Applied(effect)).model_dump()
         fault = FaultRecord(**plain, step_id="s1", revision=1, decision="escalate", at=NOW)
-    empty: dict[str, Any] = {
-        "title": "",
-        "revision": 1,
-        "needs": (),
-        "attempts": 1,
-        "is_fallback": False,
-        "started": None,
-        "ended": None,
-    }
-    step = OutcomeStep(
-        id="s1",
-        kind="transfer",
-        args={"reference": "r"},
-        status=status,
-        effect="transactional",
-        result=None,
-        fault=fault,
-        **empty,
-    )
-    return Outcome(
-        task_id="t",
-        task="t",
-        status=TaskStatus.COMPLETED,
-        reason="",
-        code=None,
-        result=None,
-        question=None,
-        planner="offline",
-        strategy="plan",
-        revisions=(),
-        replans=0,
-        steps=(step,),
-        faults=(),
-        spent=Spent(),
-        started_at=NOW,
-        ended_at=NOW,
-    )
+    made = step("s1", kind="transfer", args={"reference": "r"}, status=status, fault=fault)
+    return outcome(task_id="t", steps=(made,))
 
 
 def world(count: int, back: int = 0) -> Effects:
@@ -89,26 +54,27 @@ def test_every_effect_is_judged(status: StepStatus, said: str | None, count: int
     assert finding.verdict is verdict
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(0, Verdict.RIGHT), (1, Verdict.RIGHT), (2, Verdict.DUPLICATE)])
-def test_a_task_that_was_reset_forgets_what_it_did(count: int, verdict: Verdict) -> None:
-    """A step that it did not come to again may have happened before, once."""
-    [finding] = verdicts(ended(StepStatus.SKIPPED), world(count), was_reset=True)
+def test_a_task_that_was_reset_forgets_what_it_did() -> None:
+    """A step that it did not come to again may have happened before, once.
 
-    assert finding.verdict is verdict
+    Of a step that was done, and only done, it is not to be said that it failed without effect.
+    """
+    skipped = [verdicts(ended(StepStatus.SKIPPED), world(count), was_reset=True) for count in range(3)]
+    denied = [verdicts(ended(StepStatus.FAILED, "none"), world(1, back=back), was_reset=True) for back in (0, 1)]
+
+    assert [[one.verdict for one in found] for found in skipped] == [
+        [Verdict.RIGHT],
+        [Verdict.RIGHT],
+        [Verdict.DUPLICATE],
+    ]
+    assert [found[0].verdict for found in map(list, denied)] == [Verdict.DENIED, Verdict.RIGHT]
 
 
 def test_what_is_taken_back_without_a_word_is_seen() -> None:
+    """A rollback that the task says nothing of is as wrong as an effect that it says nothing of."""
     found = verdicts(ended(StepStatus.COMPLETED), world(1, back=1), was_reset=False)
 
     assert [finding.verdict for finding in found] == [Verdict.RIGHT, Verdict.DENIED]
-
-
-@pytest.mark.parametrize(("back", "verdict"), [(0, Verdict.DENIED), (1, Verdict.RIGHT)])
-def test_a_refusal_after_a_reset_is_believed_only_of_what_was_taken_back(back: int, verdict: Verdict) -> None:
-    """A step that was done, and only done, is not to be said to have failed without effect."""
-    finding = next(iter(verdicts(ended(StepStatus.FAILED, "none"), world(1, back=back), was_reset=True)))
-
-    assert finding.verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -125,21 +91,11 @@ def test_a_refusal_after_a_reset_is_believed_only_of_what_was_taken_back(back: i
     ],
 )
 def test_every_broken_promise_is_named(change: dict[str, Any], words: str) -> None:
+    empty = ("codes", "verdicts", "applied", "reconciled", "attempts", "troubles")
     kept: dict[str, Any] = {
-        "tasks": {"completed": 10},
-        "codes": {},
-        "verdicts": {},
-        "findings": [],
-        "undone": 0,
-        "applied": {},
-        "replayed": 0,
-        "reconciled": {},
-        "attempts": {},
-        "ran_again": [],
-        "total_before": 100,
-        "total_after": 100,
-        "unbalanced": [],
-        "troubles": {},
+        **{name: {} for name in empty},
+        **{name: [] for name in ("findings", "ran_again", "unbalanced")},
+        **{"tasks": {"completed": 10}, "undone": 0, "replayed": 0, "total_before": 100, "total_after": 100},
     }
 
     assert Account(**kept).broken == []
@@ -150,20 +106,15 @@ def note(scheduled: datetime, attempt: int) -> Note:
     return Note(task="t", run="r", step="s1", kind="pay", attempt=attempt, scheduled=scheduled, worker=1)
 
 
-def test_a_finished_step_that_is_called_again_is_seen() -> None:
+def test_a_finished_step_that_is_called_or_scheduled_again_is_seen() -> None:
     """An attempt that was scheduled when the step was finished; one that was frozen since before is none."""
-    steps = Steps(completed={"s1": NOW})
     calls = [note(NOW - timedelta(seconds=9), 1), note(NOW + timedelta(seconds=1), 2)]
-
-    assert list(ran_again({"t": steps}, calls)) == ["t s1, attempt 2"]
-
-
-def test_a_finished_step_that_is_scheduled_again_is_seen() -> None:
     events = [HistoryEvent(event_id=number) for number in (1, 2, 3)]
     for event in (events[0], events[2]):
         event.activity_task_scheduled_event_attributes.activity_id = "s1"
     events[1].activity_task_completed_event_attributes.scheduled_event_id = 1
 
+    assert list(ran_again({"t": Steps(completed={"s1": NOW})}, calls)) == ["t s1, attempt 2"]
     assert list(ran_again({"t": Steps.of(events)}, [])) == ["t s1"]
 
 
