@@ -21,12 +21,7 @@ from tests.server.browser import MISSING
 PICTURES = ROOT / "docs" / "pictures"
 DRAWN = {"kill.svg", "terminal.svg", "explain.svg", "question.svg"}
 NAMES = DRAWN | {
-    "web-ui.png",
-    "web-ui-details.png",
-    "web-ui-waiting.png",
-    "web-ui-answer.png",
-    "audit.png",
-    "report.png",
+    f"{name}.png" for name in ["web-ui", "web-ui-details", "web-ui-waiting", "web-ui-answer", "audit", "report"]
 }
 OF_PAGE = {f"page-{name}.png" for name in page_pictures.KEPT}
 TEXT = f"\x1b[1m$ starter\x1b[0m\n  \x1b[32m✓\x1b[0m <price> & more\n{'x' * 80}\n"
@@ -40,13 +35,6 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", code]
 
 
-def make_pictures(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "maintenance.pictures", *options]
-    return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=200
-    )
-
-
 @pytest.mark.parametrize("svg", [pictures.drawing(TEXT, "x", "x"), *(p.read_text() for p in PICTURES.glob("*.svg"))])
 def test_a_drawing_asks_nobody(svg: str) -> None:
     """Forges show no picture that loads a font or anything else from elsewhere."""
@@ -55,14 +43,11 @@ def test_a_drawing_asks_nobody(svg: str) -> None:
 
 
 def test_a_drawing_shows_the_text_in_its_colours() -> None:
+    """Letters that mean something in XML too; a full row stays one row, and the same run again changes nothing."""
     svg = pictures.drawing(TEXT, "Replan", "x")
 
     assert words(svg) == f"Replan $ starter ✓ <price> & more {'x' * 80}"
-    assert "#56d364" in svg
-
-
-def test_equal_text_is_drawn_equally() -> None:
-    assert pictures.drawing(TEXT, "x", "x") == pictures.drawing(TEXT, "x", "x")
+    assert "#56d364" in svg and svg == pictures.drawing(TEXT, "Replan", "x")
 
 
 def test_what_is_left_is_what_stays() -> None:
@@ -79,45 +64,33 @@ def test_the_last_frame_is_what_is_seen() -> None:
     assert pictures.as_seen(frames) == "Plan 1\nwaits\n  > "
 
 
-def test_a_command_finds_a_usual_terminal() -> None:
-    """80 columns with colours, whatever this one is."""
+def test_a_command_runs_in_a_usual_terminal_until_it_asks() -> None:
+    """80 columns with colours, whatever this one is; nobody answers a question: the command is killed.
+
+    A command that fails is no picture, and says what was shown instead.
+    """
     code = "import os; print(os.get_terminal_size().columns, os.isatty(0), 'NO_COLOR' in os.environ)"
+    asking = "print('Approve?', flush=True); import time; time.sleep(600)"
 
     assert pictures.left_by(python(code), {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}) == "80 True False\n"
-
-
-def test_a_command_that_asks_is_a_picture_of_its_question() -> None:
-    """Nobody answers it: it is killed."""
-    code = "print('Approve?', flush=True); import time; time.sleep(600)"
-
-    assert pictures.left_by(python(code), os.environ, until="Approve?").strip() == "Approve?"
-
-
-def test_a_failed_command_is_no_picture() -> None:
+    assert pictures.left_by(python(asking), os.environ, until="Approve?").strip() == "Approve?"
     with pytest.raises(SystemExit, match=r"ended with 3 instead of 0:\noh no"):
         pictures.left_by(python("print('oh no'); raise SystemExit(3)"), os.environ)
 
 
-def test_a_browser_is_found_on_the_path(tmp_path: Path) -> None:
+def test_a_browser_is_found_on_the_path_or_by_its_name(tmp_path: Path) -> None:
+    """Under any of its usual names; one that was given is never replaced by another browser."""
     chrome = tmp_path / "google-chrome"
     chrome.touch(0o755)
 
     assert pictures.browser_program({"PATH": str(tmp_path)}) == str(chrome)
     assert pictures.browser_program({"PATH": "", "REPLAN_BROWSER": str(chrome)}) == str(chrome)
-
-
-@pytest.mark.parametrize(
-    ("environment", "said"),
-    [
+    for environment, said in (
         ({"PATH": "/nowhere"}, "No Chromium is on PATH: install one, or name it in REPLAN_BROWSER"),
         ({"REPLAN_BROWSER": "/no/such"}, "REPLAN_BROWSER='/no/such' is no program that can be run: name a Chromium"),
-    ],
-    ids=["none", "wrong"],
-)
-def test_no_browser_is_told_with_the_remedy(environment: dict[str, str], said: str) -> None:
-    """A name that was given is never replaced by another browser."""
-    with pytest.raises(pictures.NoBrowser, match=re.escape(said)):
-        pictures.browser_program(environment)
+    ):
+        with pytest.raises(pictures.NoBrowser, match=re.escape(said)):
+            pictures.browser_program(environment)
 
 
 def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
@@ -132,7 +105,10 @@ def test_without_playwright_it_says_what_to_install(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
-    done = make_pictures(str(tmp_path), REPLAN_BROWSER="/no/such")
+    """A real run of the demo's task is drawn; then one sentence, exit code 2."""
+    command, environment = [sys.executable, "-m", "maintenance.pictures", str(tmp_path)], {"REPLAN_BROWSER": "/no/such"}
+    ours = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=ROOT, env=ours, capture_output=True, text=True, check=False, timeout=200)
     drawn = {path.name: words(path.read_text()) for path in tmp_path.iterdir()}
 
     assert (done.returncode, done.stderr.count("\n"), set(drawn)) == (2, 1, DRAWN), done.stderr
@@ -141,37 +117,24 @@ def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
     assert drawn["kill.svg"].endswith("$ cat cards.txt order 17: ann 12.00 EUR")
 
 
-def test_the_pictures_are_there_and_small() -> None:
+def test_the_pictures_are_there_and_small_and_the_pages_show_them() -> None:
+    """A reader sees all of the tour in a minute; another task of `make demo` asks for a new picture.
+
+    Those of the page are of a state, a width and a colour scheme that there are.
+    """
     sizes = {path.name: path.stat().st_size for path in PICTURES.iterdir()}
+    tour, web = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("tour.md", "web.md"))
+    shown = re.findall(r"\]\(pictures/([\w.-]+)\)", tour)
+    widths, schemes = page_pictures.WIDTHS, page_pictures.SCHEMES
+    made = {f"page-{name}-{width}-{scheme}.png" for name in PAGES for width in widths for scheme in schemes}
 
     assert set(sizes) >= NAMES | OF_PAGE
-    assert {name for name in sizes if name.startswith("page-")} == OF_PAGE
-    assert sum(sizes.values()) < 3_000_000
-    assert max(sizes.values()) < 400_000
-
-
-def test_the_terminal_shows_what_make_demo_runs() -> None:
+    assert {name for name in sizes if name.startswith("page-")} == OF_PAGE <= made
+    assert sum(sizes.values()) < 3_000_000 and max(sizes.values()) < 400_000
     assert TASK in words((PICTURES / "terminal.svg").read_text())
-
-
-def test_the_tour_shows_ten_small_pictures_that_are_made() -> None:
-    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
-    shown = re.findall(r"\]\(pictures/([\w.-]+)\)", tour)
-
     assert len(shown) == len(set(shown)) == tour.count("\n## ") == 10 and set(shown) <= NAMES | OF_PAGE
-    assert max((PICTURES / name).stat().st_size for name in shown) < 300_000 and tour.count("\n") <= 80
-
-
-def test_the_docs_show_each_picture_of_the_page() -> None:
-    shown = set(re.findall(r"pictures/(page-[\w-]+\.png)", (ROOT / "docs" / "web.md").read_text()))
-    made = {
-        f"page-{name}-{width}-{scheme}.png"
-        for name in PAGES
-        for width in page_pictures.WIDTHS
-        for scheme in page_pictures.SCHEMES
-    }
-
-    assert shown == OF_PAGE <= made
+    assert max(sizes[name] for name in shown) < 300_000 and tour.count("\n") <= 80
+    assert set(re.findall(r"pictures/(page-[\w-]+\.png)", web)) == OF_PAGE
 
 
 @pytest.mark.full
