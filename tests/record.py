@@ -227,8 +227,6 @@ def unread() -> Tool[..., Any]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a saved history shows."""
-
     name: str
     proposals: Proposals = ()
     limits: dict[str, Any] = field(default_factory=dict)
@@ -558,7 +556,6 @@ async def _expire(stage: Stage, handle: Handle, step: str) -> None:
 
 
 async def begin(stage: Stage, scenario: Scenario) -> Handle:
-    """Start the task of a scenario."""
     task = Task(text=f"a saved history: {scenario.name}", plan=scenario.by_hand, **scenario.more)
     task = task.model_copy(update={"limits": task.limits.model_copy(update=scenario.limits)})
     return await stage.start(task)
@@ -580,7 +577,6 @@ async def run_of(client: Client, handle: Handle, number: int) -> WorkflowHandle[
 
 
 async def saved(handle: WorkflowHandle[Any, Any]) -> str:
-    """The history of a workflow as JSON."""
     history = (await handle.fetch_history()).to_json_dict()
     return json.dumps(_anonymous(history), ensure_ascii=False, indent=1)
 
@@ -596,7 +592,6 @@ def _anonymous(value: Any) -> Any:
 
 @asynccontextmanager
 async def planner_of(scenario: Scenario) -> AsyncIterator[Planner | Proposals]:
-    """Who plans a scenario."""
     if not scenario.says:
         yield scenario.proposals
         return
@@ -627,7 +622,6 @@ async def with_lost_answer(client: Client, folder: Path, scenario: Scenario) -> 
 
 
 async def main() -> None:
-    """Record what is not there yet."""
     (FOLDER / "beside_tasks").mkdir(parents=True, exist_ok=True)
     missing = [scenario for scenario in SCENARIOS if not scenario.file.exists()]
     early = {"limit.historyCount.suggestContinueAsNew": "20"}

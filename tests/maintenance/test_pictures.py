@@ -20,9 +20,8 @@ from tests.server.browser import MISSING
 
 PICTURES = ROOT / "docs" / "pictures"
 DRAWN = {"kill.svg", "terminal.svg", "explain.svg", "question.svg"}
-NAMES = DRAWN | {
-    f"{name}.png" for name in ["web-ui", "web-ui-details", "web-ui-waiting", "web-ui-answer", "audit", "report"]
-}
+OF_BROWSER = ("web-ui", "web-ui-details", "web-ui-waiting", "web-ui-answer", "audit", "report")
+NAMES = DRAWN | {f"{name}.png" for name in OF_BROWSER}
 OF_PAGE = {f"page-{name}.png" for name in page_pictures.KEPT}
 TEXT = f"\x1b[1m$ starter\x1b[0m\n  \x1b[32m✓\x1b[0m <price> & more\n{'x' * 80}\n"
 

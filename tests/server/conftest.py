@@ -16,7 +16,6 @@ TOOLS = str(Path(__file__).with_name("tools.py"))
 
 @pytest.fixture(scope="module")
 def queue(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The queue of a worker process."""
     name = f"web-{uuid.uuid4().hex[:8]}"
     with Processes(server.address, tmp_path_factory.mktemp("worker")).worker("--tools", TOOLS, "--queue", name):
         yield name
@@ -31,7 +30,6 @@ async def local(server: DevServer, queue: str, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 async def guarded(server: DevServer, queue: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A server with a token."""
     folder = tmp_path_factory.mktemp("guarded")
     async with serving(server.address, folder, "--queue", queue, token=TOKEN) as running:
         yield running
