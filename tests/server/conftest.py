@@ -3,13 +3,18 @@
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
 from runtime.dev_server import DevServer
 from tests.processes import Processes
+from tests.server.browser import launched
 from tests.server.serving import TOKEN, Served, serving
+
+if TYPE_CHECKING:  # of an extra
+    from playwright.async_api import Browser
 
 TOOLS = str(Path(__file__).with_name("tools.py"))
 
@@ -48,3 +53,10 @@ async def program(local: Served) -> AsyncIterator[httpx2.AsyncClient]:
     """A program that speaks to the server without a token."""
     async with local.visit() as speaking:
         yield speaking
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator["Browser"]:
+    """One Chromium for all tests of a module."""
+    async with launched() as running:
+        yield running

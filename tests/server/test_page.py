@@ -23,6 +23,7 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.registry import Registry
 from client.client import Client as Replan
 from client.tasks import TASK_MEMO
+from evals.fakes.script import ModelReply, Streamed
 from replan import tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
@@ -30,7 +31,8 @@ from runtime.payloads import DATA_CONVERTER
 from server.access import Access
 from server.app import make_app
 from tests.harness import Stage, plan, staged, step
-from tests.server.browser import Visitor, launched
+from tests.providers.acting import acting, reacting
+from tests.server.browser import Visitor, says
 from tests.server.serving import TOKEN, serving
 from workflows.account import search_attributes
 from workflows.account.task import Task
@@ -75,12 +77,6 @@ class Writer:
 
 
 @pytest.fixture(scope="module")
-async def browser() -> AsyncIterator["Browser"]:
-    async with launched() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 async def stage(browser: "Browser", client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     """A worker that writes notes; only where there is a browser."""
     folder = tmp_path_factory.mktemp("worker")
@@ -112,11 +108,6 @@ async def waiting(stage: Stage, text: str) -> str:
         while not (await handle.query(AgentWorkflow.progress)).open_requests:
             await asyncio.sleep(0.05)
     return handle.id
-
-
-async def says(page: "Page", selector: str, words: str) -> None:
-    """Wait until an element of the page has these words; the page is not loaded again."""
-    await page.locator(selector).filter(has_text=words).first.wait_for()
 
 
 async def test_a_person_starts_edits_and_approves_without_a_reload(visitor: Visitor) -> None:
@@ -264,18 +255,31 @@ def paths(id: str) -> Sequence[str]:
     return ["/ui/inbox", of_task, f"{of_task}/effects", f"{of_task}/explain", "/ui/tasks", "/ui/incidents", "/ui/new"]
 
 
-async def test_hostile_texts_do_nothing(visitor: Visitor, stage: Stage) -> None:
+async def test_hostile_texts_do_nothing_on_a_phone(visitor: Visitor, stage: Stage) -> None:
+    """Text of a task, an argument and a result make no element and no link, and show no control character.
+
+    At 400 pixels no page scrolls sideways, also with words that are longer than a line, and a screen reader names every
+    field of every form.
+    """
+    fields = "[...document.querySelectorAll('input:not([type=hidden]), textarea, select')]"
+    looks = {
+        "is wide": "document.documentElement.scrollWidth > innerWidth",
+        "has a field without a label": f"{fields}.some((one) => !one.labels.length)",
+    }
     id = await waiting(stage, HOSTILE)
     found = list[str]()
-    async with visitor.page("/ui/inbox") as page:
+    async with visitor.page("/ui/inbox", viewport={"width": 400, "height": 800}) as page:
         for is_done in (False, True):
             if is_done:
                 await page.goto(f"/ui/tasks/{id}")
                 await page.get_by_role("button", name="Approve").click()
                 await says(page, "#status", "Completed")
-            for path in paths(id):
+            for path in (*paths(id), "/login", "/ui/tasks/unknown-id"):
                 await page.goto(path)
-                found += [f"{path}: {one}" for one in await _made_of_data(page)]
+                found += [f"{path}: {one}" for one in await _made_of_data(page) if path in paths(id)]
+                await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                found += [f"{path} {what}" for what, looked in looks.items() if await page.evaluate(looked)]
+    visitor.complaints[:] = [one for one in visitor.complaints if "404" not in one]  # of the unknown id
 
     assert found == []
 
@@ -286,33 +290,6 @@ async def _made_of_data(page: "Page") -> list[str]:
     text = await page.locator("body").inner_text()
     hidden = {f"{ord(one):04x}" for one in text if unicodedata.category(one) in ("Cc", "Cf") and one not in "\n\t"}
     return [*([f"{wrong} elements"] if wrong else []), *hidden]
-
-
-async def test_nothing_is_wider_than_a_phone(visitor: Visitor, stage: Stage) -> None:
-    id = await waiting(stage, HOSTILE)
-    wide = list[str]()
-    async with visitor.page("/ui/inbox", viewport={"width": 400, "height": 800}) as page:
-        for path in (*paths(id), "/login", "/ui/tasks/unknown-id"):
-            await page.goto(path)
-            await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-            if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                wide.append(path)
-    visitor.complaints[:] = [one for one in visitor.complaints if "404" not in one]  # of the unknown id
-
-    assert wide == []
-
-
-async def test_each_field_has_a_label(visitor: Visitor, stage: Stage) -> None:
-    id = await waiting(stage, "labels")
-    of_page = "[...document.querySelectorAll('input:not([type=hidden]), textarea, select')]"
-    without = f"{of_page}.filter((one) => !one.labels.length).length"
-    bare = list[str]()
-    async with visitor.page("/ui/inbox") as page:
-        for path in (*paths(id), "/login"):
-            await page.goto(path)
-            bare += [path] if await page.evaluate(without) else []
-
-    assert bare == []
 
 
 async def test_without_a_worker_the_history_is_shown(
@@ -410,3 +387,29 @@ async def test_an_inbox_is_one_query_however_many_wait(crowd: Crowd) -> None:
     assert page.text.count("<article") == OF_PAGE
     # The connection itself asks for the last one, which may be counted late.
     assert [one for one in asked if one != "GetSystemInfo"] == ["ListWorkflowExecutions", "DescribeTaskQueue"]
+
+
+# What a model says, while it says it
+
+SAID = "\u202eRome <img src=x onerror=alert(1)> is warm. " + "And so on. " * 12
+"""Words that would turn others around, and that a page could take for its own."""
+
+
+async def test_the_words_of_a_model_are_shown_as_text_and_go_when_they_are_complete(
+    browser: "Browser", client: Client, server: DevServer, tmp_path: Path
+) -> None:
+    async with (
+        acting(client, tmp_path, "openai", Streamed(ModelReply(text=SAID), pause=0.08)) as act,
+        serving(server.address, tmp_path, "--queue", act.stage.queue) as served,
+    ):
+        handle = await act.stage.start(reacting())
+        visitor = Visitor(browser, served.url)
+        async with visitor.page(f"/ui/tasks/{handle.id}") as page:
+            await page.locator("#words p.said-now", has_text="onerror=alert(1)> is warm.").wait_for()
+            shown = await page.locator("#words").inner_text()
+            images = await page.locator("#words img").count()
+            await page.locator("#result").wait_for()
+            left = await page.locator("#words").count()
+
+    assert shown.startswith("The model says") and "unfinished" in shown and "\u202e" not in shown
+    assert (images, left, visitor.complaints) == (0, 0, [])

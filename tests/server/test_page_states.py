@@ -20,14 +20,14 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from server.page.rendering import environment
 from tests.processes import Processes
 from tests.server import axe
-from tests.server.browser import Visitor, launched
+from tests.server.browser import Visitor, says
 from tests.server.serving import PATIENCE, Served, serving
 from workflows.account import search_attributes
 from workflows.account.task import Task
 from workflows.inquiries import CallCard, ResultCard, TurnCard
 
 if TYPE_CHECKING:  # of an extra
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser
 
 pytestmark = pytest.mark.full
 
@@ -38,12 +38,6 @@ ROOM = {
     "kind": "book_room",
     "args": {"room": "attic", "day": "2026-12-10", "at": "18:30", "seats": 12, "catering": False},
 }
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator["Browser"]:
-    async with launched() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +69,6 @@ async def waiting(client: Client, *plan: Mapping[str, Any], by: str = "") -> str
             if await task.requests():
                 return task.id
             await asyncio.sleep(0.1)
-
-
-async def says(page: "Page", selector: str, words: str) -> None:
-    """Wait until an element of the page has these words."""
-    await page.locator(selector).filter(has_text=words).first.wait_for()
 
 
 # Who can use it
@@ -222,29 +211,12 @@ async def test_an_amount_that_the_tool_forbids_is_refused_before_it_is_confirmed
 # The inbox
 
 
-async def test_three_keys_approve_in_the_inbox(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    id = await waiting(office[0], LETTER, by="zoe")
-    async with visitor.page("/ui/inbox?mine=true", name="zoe") as page:
-        told = await page.locator(".keys").inner_text()
-        await page.keyboard.press("Tab")
-        await page.keyboard.press("Enter")
-        at = await page.evaluate("document.activeElement.closest('article').id + document.activeElement.textContent")
-        card = await page.locator(f"[id='{id}-r1'] dl.facts").bounding_box()
-        await page.keyboard.press("Enter")
-        await says(page, "#said", f"Your answer to {id}: approve.")
-
-    assert at == f"{id}-r1Approve" and "first answer" in told
-    assert card is not None and card["y"] >= 0, "the card is seen that is approved"
-
-
 async def test_many_requests_are_lines_that_open_by_keyboard(
     visitor: Visitor, office: tuple[Client, Served], pytestconfig: pytest.Config
 ) -> None:
     """Each line has the task and the call; only the first card is open, and the three keys approve it."""
-    script, ids = (
-        axe.source(pytestconfig.cache.mkdir("axe")),
-        [await waiting(office[0], LETTER, by="yan") for _ in range(11)],
-    )
+    script = axe.source(pytestconfig.cache.mkdir("axe"))
+    ids = [await waiting(office[0], LETTER, by="yan") for _ in range(11)]
     async with visitor.page("/ui/inbox?mine=true", name="yan") as page:
         lines = page.locator("details.entry")
         shown = [await lines.count(), await page.locator("details.entry[open]").count()]
@@ -257,8 +229,12 @@ async def test_many_requests_are_lines_that_open_by_keyboard(
         is_still = await page.locator(f"[id='{ids[1]}-r1']").is_visible()
         found = await axe.violations(page, script)
         await page.reload()
-        for key in ("Tab", "Enter", "Enter"):
-            await page.keyboard.press(key)
+        told = await page.locator(".keys").inner_text()
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        at = await page.evaluate("document.activeElement.closest('article').id + document.activeElement.textContent")
+        card = await page.locator(f"[id='{ids[0]}-r1'] dl.facts").bounding_box()
+        await page.keyboard.press("Enter")
         await says(page, "#said", f"Your answer to {ids[0]}: approve.")
         await page.goto("/ui/inbox?mine=true")
         left = [await page.locator("details.entry").count(), await page.locator("article.request").count()]
@@ -268,6 +244,8 @@ async def test_many_requests_are_lines_that_open_by_keyboard(
     assert shown == [11, 1] and max(heights) < 60
     assert "an errand" in text and "send_letter to Ann, text Hello" in text
     assert (is_open, is_still, found, left) == (True, True, [], [0, 10])
+    assert at == f"{ids[0]}-r1Approve" and "first answer" in told
+    assert card is not None and card["y"] >= 0, "the card is seen that is approved"
 
 
 SEEN = """
@@ -383,16 +361,6 @@ async def test_an_argument_has_the_field_of_its_type(visitor: Visitor, office: t
     assert changed == ["library", "2026-12-11", "20", "true"]
 
 
-async def test_a_number_that_is_none_is_named(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    id = await waiting(office[0], ROOM)
-    async with visitor.page(f"/ui/tasks/{id}") as page:
-        await page.locator("summary", has_text="Edit").click()
-        await page.locator("[name='number.seats']").fill("twelve")
-        await page.get_by_role("button", name="Show what changes").click()
-        await says(page, "[role=alert]", "seats is not a number: write digits")
-    visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
-
-
 async def test_the_first_answer_to_several_calls_says_which_it_approves(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
@@ -469,14 +437,21 @@ async def test_an_undo_shows_its_calls_and_the_task_says_it_was_undone(
     assert re.search(r"room book_room .*undone.*by cancel_room", effects, re.DOTALL)
 
 
-@pytest.mark.parametrize("path", ["requests/r1/approve", "extend", "requests/r1/abort"])
-async def test_the_address_of_a_form_shows_the_task(office: tuple[Client, Served], path: str) -> None:
+async def test_the_address_of_a_form_shows_the_task(office: tuple[Client, Served]) -> None:
+    """Opened after an answer, e.g. by going back or from the list of visited pages."""
+    forms = {
+        **{
+            f"tasks/chairs-114/{form}": "tasks/chairs-114"
+            for form in ("requests/r1/approve", "extend", "requests/r1/abort")
+        },
+        "incidents/a%2Fb/resolve": "incidents",
+    }
     async with office[1].visit() as visiting:
-        shown = await visiting.get(f"/ui/tasks/chairs-114/{path}", follow_redirects=True)
-        incidents = await visiting.get("/ui/incidents/a%2Fb/resolve", follow_redirects=True)
+        shown = {path: await visiting.get(f"/ui/{path}", follow_redirects=True) for path in forms}
 
-    assert (shown.status_code, shown.url.path) == (200, "/ui/tasks/chairs-114")
-    assert (incidents.status_code, incidents.url.path) == (200, "/ui/incidents")
+    assert {path: (one.status_code, one.url.path) for path, one in shown.items()} == {
+        path: (200, f"/ui/{there}") for path, there in forms.items()
+    }
 
 
 # One task
@@ -564,9 +539,7 @@ async def test_without_the_temporal_server_a_page_answers_soon_and_comes_back_by
                 began = time.monotonic()
                 response = await visiting.get(path)
                 took.append(time.monotonic() - began)
-                assert (response.status_code, "The server does not answer" in response.text) == (503, True), (
-                    response.text
-                )
+                assert response.status_code == 503 and "The server does not answer" in response.text, response.text
         visit = Visitor(browser, served.url)
         async with visit.page("/ui/inbox") as page:
             await says(page, "h1", "The server does not answer")
@@ -592,16 +565,9 @@ async def test_a_transcript_shows_what_a_model_was_told_and_made_harmless(office
     )
     result = ResultCard(call_id="c1", text="\x1b[31m<script>", is_error=True)
     later = said.model_copy(update={"turn": 2, "told": "", "calls": (), "results": (result,)})
-    known: dict[str, Any] = {
-        "visitor": None,
-        "has_token": False,
-        "path": "/",
-        "tab": "transcript",
-        "tabs": [],
-        "is_cut": False,
-        "places": (),
-    }
-    fields = {"id": "t", "turns": [said, later], "names": {"c1": "pay"}, "totals": "2 turns", **known}
+    known: dict[str, Any] = {"visitor": None, "has_token": False, "path": "/", "tab": "transcript", "tabs": []}
+    turns = {"turns": [said, later], "names": {"c1": "pay"}, "totals": "2 turns", "is_cut": False, "places": ()}
+    fields = {"id": "t", **turns, **known}
     page = environment().get_template("transcript.html").render(**fields)
     async with office[1].visit() as visiting:
         nothing = await visiting.get("/ui/tasks/chairs-114/transcript")
