@@ -55,7 +55,7 @@ from workflows.plans.proposal import Step
 OfWorkflow = ActivitySerializationContext | WorkflowSerializationContext
 COLOUR = "vermilion"
 """A word that only the holders of the key may see."""
-KEY = secrets.token_bytes(32)
+KEY = b"of the tests alone, 32 bytes long"[:32]
 ENCRYPTED = {"encoding": b"binary/sealed"}
 
 

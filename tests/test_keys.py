@@ -5,22 +5,17 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.converter import (
-    PayloadCodec,
-    SerializationContext,
-    WithSerializationContext,
-    WorkflowSerializationContext,
-)
+from temporalio.converter import WorkflowSerializationContext
 
 from runtime.client import connect
 from runtime.dev_server import DevServer
 from runtime.keys import BadKeys, KeyMissing, Keyring, add_key, load_codec, read_keys
 from tests.processes import Processes
+from tests.test_encryption import Sealing
 
 COLOUR = "vermilion"
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=f'"{COLOUR}"'.encode())
@@ -103,38 +98,15 @@ def test_what_is_no_codec_is_refused(name: str, said: str) -> None:
     assert name in refused.value.reason
 
 
-class Boxed(PayloadCodec, WithSerializationContext):
-    """A strict codec of a user's: it reads what it wrote for the same workflow, and nothing else."""
-
-    def __init__(self, id: str = "") -> None:
-        self._mark = f"for {id}:".encode()
-
-    def with_context(self, context: SerializationContext) -> "Boxed":
-        return Boxed(getattr(context, "workflow_id", None) or "")
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [
-            Payload(metadata={"encoding": b"binary/boxed"}, data=self._mark + one.SerializeToString()[::-1])
-            for one in payloads
-        ]
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Raise ValueError for anything else."""
-        are_ours = [one.metadata.get("encoding") == b"binary/boxed" for one in payloads]
-        if not all(are_ours) or not all(one.data.startswith(self._mark) for one in payloads):
-            raise ValueError("This is not in its box.")
-        return [Payload.FromString(one.data[len(self._mark) :][::-1]) for one in payloads]
-
-
 async def test_a_codec_from_before_is_read_beside_the_keyring(file: Path) -> None:
     context = WorkflowSerializationContext(namespace="default", workflow_id="w")
-    [boxed] = await Boxed("w").encode([PLAIN])
-    both = Keyring(read_keys(file), "default", Boxed()).with_context(context)
+    [boxed] = await Sealing().with_context(context).encode([PLAIN])
+    both = Keyring(read_keys(file), "default", Sealing()).with_context(context)
     [sealed] = await both.encode([PLAIN])
 
     assert sealed.metadata["encoding"] == b"binary/replan-encrypted"
     assert await both.decode([boxed, PLAIN, sealed]) == [PLAIN] * 3
-    with pytest.raises(ValueError, match="not in its box"):
+    with pytest.raises(ValueError, match="This was changed"):
         await both.with_context(WorkflowSerializationContext(namespace="default", workflow_id="v")).decode([boxed])
 
 
@@ -346,7 +318,7 @@ def test_a_lost_key_ends_no_task(place: Place) -> None:
 @pytest.mark.full
 def test_a_codec_of_ones_own_goes_on_beside_a_keyring(place: Place) -> None:
     """Tasks from before are read and answered, new ones are encrypted; without one of both, a sentence says so."""
-    codec = {"REPLAN_CODEC": "tests.test_keys:Boxed"}
+    codec = {"REPLAN_CODEC": "tests.test_encryption:Sealing"}
 
     def with_codec(processes: Processes) -> Processes:
         return Processes(processes.address, processes.folder, {**processes.environment, **codec})

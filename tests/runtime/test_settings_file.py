@@ -94,61 +94,35 @@ def test_the_usual_share_of_the_window_is_that_of_the_models() -> None:
     assert (Models().compact_at, Models().idle_timeout) == (prices.COMPACT_AT, streaming.IDLE_TIMEOUT)
 
 
-@pytest.mark.parametrize(
-    ("text", "mistake"),
-    [
-        (
-            "[budgets.interactive]\ntool_cals = 3",
-            "'budgets.interactive.tool_cals' is no setting (did you mean tool_calls?)",
-        ),
-        ("[budgets.batch]", "'budgets.batch' is no setting (there are interactive, background)"),
-        ("[budget.interactive]", "'budget' is no setting (did you mean budgets?)"),
-        ("[budgets]\ninteractive = 3", "'budgets.interactive' must be a table"),
-        (
-            "[budgets.interactive]\ntool_calls = 0",
-            "'budgets.interactive.tool_calls' cannot be 0: it must be at least 1",
-        ),
-        (
-            "[budgets.interactive]\ntool_calls = '3'",
-            "'budgets.interactive.tool_calls' cannot be '3': it must be a whole num",
-        ),
-        ("[budgets.interactive]\ntool_calls = 'unlimited'", "'budgets.interactive.tool_calls' cannot be 'unlimited'"),
-        (
-            "[budgets.interactive]\ntokens = 'none'",
-            "'budgets.interactive.tokens' cannot be 'none': it must be a number or \"unlimited\":",
-        ),
-        ("[budgets.interactive]\nusd = inf", "'budgets.interactive.usd' cannot be inf: it must be a finite number"),
-        (
-            "[budgets.interactive]\ndeadline = 'soon'",
-            "'budgets.interactive.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m\", or",
-        ),
-        ("[budgets.interactive]\ndeadline = 1e12", "'budgets.interactive.deadline' cannot be 1000000000000.0: it must"),
-        ("[budgets.interactive]\nreplans = true", "'budgets.interactive.replans' cannot be True: it must be a whole"),
-        ("[models]\ncompact_at = 2", "'models.compact_at' cannot be 2: it must be at most 1"),
-        ("[models]\nidle_timeout = 0", "'models.idle_timeout' cannot be 0: it must be more than 0"),
-        ('[models]\nidle_timeout = "soon"', "'models.idle_timeout' cannot be 'soon': it must be seconds"),
-        (
-            "[models.prices.claude]\ninput = 1\noutput = 2",
-            "'models.prices.claude' names no model (write it as --planner",
-        ),
-        ('[models.prices."a:b"]\ninput = 1', "'models.prices.a:b.output' is missing"),
-        (
-            '[models.prices."a:b"]\ninput = 1\noutput = 2\ncached = 3',
-            "'models.prices.a:b.cached' is no setting (did you",
-        ),
-        ('[models.windows]\n"a:b" = 0', "'models.windows.a:b' cannot be 0: it must be at least 1"),
-        (
-            '[models.wires]\n"anthropic:a" = "responses"',
-            "'models.wires.anthropic:a' names no model of openai (write it as --planner",
-        ),
-        ('[models.wires]\n"openai:a" = "chat"', "'models.wires.openai:a' cannot be 'chat': it must be 'responses' or"),
-        (
-            '[models.reasoning_effort]\n"openai:a" = 3',
-            "'models.reasoning_effort.openai:a' cannot be 3: it must be 'none',",
-        ),
-        ("tool_calls", "is no TOML (Expected '=' after a key"),
-    ],
-)
+BUDGET, MODELS = "'budgets.interactive", "'models"
+MISTAKES = {
+    "[budgets.batch]": "'budgets.batch' is no setting (there are interactive, background)",
+    "[budget.interactive]": "'budget' is no setting (did you mean budgets?)",
+    "[budgets]\ninteractive = 3": f"{BUDGET}' must be a table",
+    "[budgets.interactive]\ntool_cals = 3": f"{BUDGET}.tool_cals' is no setting (did you mean tool_calls?)",
+    "[budgets.interactive]\ntool_calls = 0": f"{BUDGET}.tool_calls' cannot be 0: it must be at least 1",
+    "[budgets.interactive]\ntool_calls = '3'": f"{BUDGET}.tool_calls' cannot be '3': it must be a whole num",
+    "[budgets.interactive]\ntool_calls = 'unlimited'": f"{BUDGET}.tool_calls' cannot be 'unlimited'",
+    "[budgets.interactive]\ntokens = 'none'": f"{BUDGET}.tokens' cannot be 'none': it must be a number or \"unlimited\":",
+    "[budgets.interactive]\nusd = inf": f"{BUDGET}.usd' cannot be inf: it must be a finite number",
+    "[budgets.interactive]\ndeadline = 'soon'": f"{BUDGET}.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m",
+    "[budgets.interactive]\ndeadline = 1e12": f"{BUDGET}.deadline' cannot be 1000000000000.0: it must",
+    "[budgets.interactive]\nreplans = true": f"{BUDGET}.replans' cannot be True: it must be a whole",
+    "[models]\ncompact_at = 2": f"{MODELS}.compact_at' cannot be 2: it must be at most 1",
+    "[models]\nidle_timeout = 0": f"{MODELS}.idle_timeout' cannot be 0: it must be more than 0",
+    '[models]\nidle_timeout = "soon"': f"{MODELS}.idle_timeout' cannot be 'soon': it must be seconds",
+    "[models.prices.claude]\ninput = 1\noutput = 2": f"{MODELS}.prices.claude' names no model (write it as --planner",
+    '[models.prices."a:b"]\ninput = 1': f"{MODELS}.prices.a:b.output' is missing",
+    '[models.prices."a:b"]\ninput = 1\noutput = 2\ncached = 3': f"{MODELS}.prices.a:b.cached' is no setting (did you",
+    '[models.windows]\n"a:b" = 0': f"{MODELS}.windows.a:b' cannot be 0: it must be at least 1",
+    '[models.wires]\n"anthropic:a" = "responses"': f"{MODELS}.wires.anthropic:a' names no model of openai (write it as --plan",
+    '[models.wires]\n"openai:a" = "chat"': f"{MODELS}.wires.openai:a' cannot be 'chat': it must be 'responses' or",
+    '[models.reasoning_effort]\n"openai:a" = 3': f"{MODELS}.reasoning_effort.openai:a' cannot be 3: it must be 'none',",
+    "tool_calls": "is no TOML (Expected '=' after a key",
+}
+
+
+@pytest.mark.parametrize(("text", "mistake"), MISTAKES.items())
 def test_a_mistake_is_one_sentence_with_the_place_and_a_remedy(tmp_path: Path, text: str, mistake: str) -> None:
     """The file, the setting, what is wrong with it, and where to look."""
     with pytest.raises(BadSettings) as wrong:
