@@ -103,9 +103,13 @@ MISTAKES = {
     "[budgets.interactive]\ntool_calls = 0": f"{BUDGET}.tool_calls' cannot be 0: it must be at least 1",
     "[budgets.interactive]\ntool_calls = '3'": f"{BUDGET}.tool_calls' cannot be '3': it must be a whole num",
     "[budgets.interactive]\ntool_calls = 'unlimited'": f"{BUDGET}.tool_calls' cannot be 'unlimited'",
-    "[budgets.interactive]\ntokens = 'none'": f"{BUDGET}.tokens' cannot be 'none': it must be a number or \"unlimited\":",
+    "[budgets.interactive]\ntokens = 'none'": (
+        f"{BUDGET}.tokens' cannot be 'none': it must be a number or \"unlimited\":"
+    ),
     "[budgets.interactive]\nusd = inf": f"{BUDGET}.usd' cannot be inf: it must be a finite number",
-    "[budgets.interactive]\ndeadline = 'soon'": f"{BUDGET}.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m",
+    "[budgets.interactive]\ndeadline = 'soon'": (
+        f"{BUDGET}.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m"
+    ),
     "[budgets.interactive]\ndeadline = 1e12": f"{BUDGET}.deadline' cannot be 1000000000000.0: it must",
     "[budgets.interactive]\nreplans = true": f"{BUDGET}.replans' cannot be True: it must be a whole",
     "[models]\ncompact_at = 2": f"{MODELS}.compact_at' cannot be 2: it must be at most 1",
@@ -115,7 +119,9 @@ MISTAKES = {
     '[models.prices."a:b"]\ninput = 1': f"{MODELS}.prices.a:b.output' is missing",
     '[models.prices."a:b"]\ninput = 1\noutput = 2\ncached = 3': f"{MODELS}.prices.a:b.cached' is no setting (did you",
     '[models.windows]\n"a:b" = 0': f"{MODELS}.windows.a:b' cannot be 0: it must be at least 1",
-    '[models.wires]\n"anthropic:a" = "responses"': f"{MODELS}.wires.anthropic:a' names no model of openai (write it as --plan",
+    '[models.wires]\n"anthropic:a" = "responses"': (
+        f"{MODELS}.wires.anthropic:a' names no model of openai (write it as --plan"
+    ),
     '[models.wires]\n"openai:a" = "chat"': f"{MODELS}.wires.openai:a' cannot be 'chat': it must be 'responses' or",
     '[models.reasoning_effort]\n"openai:a" = 3': f"{MODELS}.reasoning_effort.openai:a' cannot be 3: it must be 'none',",
     "tool_calls": "is no TOML (Expected '=' after a key",
