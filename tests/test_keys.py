@@ -1,6 +1,5 @@
 """A keyring: what it encrypts is found nowhere without it and is read everywhere with it; keys are rotated."""
 
-import asyncio
 import json
 import re
 import secrets
@@ -9,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.converter import WorkflowSerializationContext
 
-from runtime.client import connect
 from runtime.dev_server import DevServer
 from runtime.keys import BadKeys, KeyMissing, Keyring, add_key, load_codec, read_keys
 from tests.processes import Processes
@@ -242,35 +241,21 @@ def test_keys_are_rotated_under_open_tasks(place: Place) -> None:
 
 
 @pytest.mark.full
-def test_workers_with_and_without_the_new_key_lose_no_task(place: Place) -> None:
-    older = place.without_newest_key()
-    lacking = place.with_keys(older)
-    with lacking.worker(*place.worker):
-        before = place.begin(lacking, "stuck")
-        place.until_asked(before)
-        with place.seeing.worker(*place.worker):
-            tasks = [place.begin(place.seeing, "echo", "slow") for _ in range(6)]
-            time.sleep(5)
-    with place.seeing.worker(*place.worker):
-        ends = [place.end(task) for task in tasks]
-        place.seeing.starter("answer", before, "provide", "--result", '{"words": "x"}')
-        last = place.end(before)
-
-    assert ends == [("completed", [{"words": place.colour}] * 2)] * 6
-    assert last == ("completed", [{"words": "x"}])
-
-
-@pytest.mark.full
 def test_a_kill_while_keys_are_rotated_loses_no_task(place: Place) -> None:
-    """The old worker is killed in the middle of a step, before and after the new one has started."""
-    older = place.without_newest_key()
-    with place.with_keys(older).worker(*place.worker) as first:
-        waiting = place.begin(place.with_keys(older), "stuck")
+    """Workers with and without the new key serve at once: some workflow tasks and calls wait for the one with the key.
+
+    The old one is killed in the middle of a step, after the new one has started, and then the new one.
+    """
+    lacking = place.with_keys(place.without_newest_key())
+    with lacking.worker(*place.worker) as first:
+        waiting = place.begin(lacking, "stuck")
         place.until_asked(waiting)
-        tasks = [place.begin(place.with_keys(older), "slow")]
+        tasks = [place.begin(lacking, "slow")]
         while not (place.given / "begun").exists():
             pass
         with place.seeing.worker(*place.worker) as second:
+            tasks += [place.begin(place.seeing, "slow", "echo") for _ in range(6)]
+            time.sleep(5)
             tasks.append(place.begin(place.seeing, "slow", "echo"))
             first.kill()
             tasks.append(place.begin(place.seeing, "slow"))
@@ -278,21 +263,15 @@ def test_a_kill_while_keys_are_rotated_loses_no_task(place: Place) -> None:
             second.kill()
     with place.seeing.worker(*place.worker):
         place.seeing.starter("answer", waiting, "provide", "--result", '{"words": "x"}')
-        ends = [place.end(task) for task in (*tasks, waiting)]
+        ends, last = [place.end(task) for task in tasks], place.end(waiting)
 
-    assert [status for status, _ in ends] == ["completed"] * 4
-    assert all(result == {"words": place.colour} for _, results in ends[:3] for result in results)
-
-
-async def status_of(place: Place, task: str) -> str:
-    client = await connect(address=place.server.address, plain=True)
-    found = (await client.get_workflow_handle(task).describe()).status
-    assert found is not None
-    return found.name
+    assert [status for status, _ in ends] == ["completed"] * 9
+    assert all(result == {"words": place.colour} for _, results in ends for result in results)
+    assert last == ("completed", [{"words": "x"}])
 
 
 @pytest.mark.full
-def test_a_lost_key_ends_no_task(place: Place) -> None:
+async def test_a_lost_key_ends_no_task(place: Place, client: Client) -> None:
     """A worker without it serves the queue neither with its store nor with a new one; with it the tasks end."""
     lost = place.keys.with_name("lost.keys")
     with place.seeing.worker(*place.worker):
@@ -306,12 +285,12 @@ def test_a_lost_key_ends_no_task(place: Place) -> None:
     with pytest.raises(AssertionError, match="has the store"), other.worker(*place.worker, "--state", elsewhere):
         pass
     fresh = place.begin(place.seeing, "echo")
-    stands = [asyncio.run(status_of(place, id)) for id in (task, fresh)]
+    stands = [(await client.get_workflow_handle(id).describe()).status for id in (task, fresh)]
     with place.seeing.worker(*place.worker):
         place.seeing.starter("answer", task, "provide", "--result", '{"words": "x"}')
         ends = [place.end(fresh), place.end(task)]
 
-    assert stands == ["RUNNING"] * 2
+    assert stands == [WorkflowExecutionStatus.RUNNING] * 2
     assert ends == [("completed", [{"words": place.colour}]), ("completed", [{"words": "x"}])]
 
 

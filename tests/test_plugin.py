@@ -1,9 +1,7 @@
 """Replan beside workflows of a user's own, in one process with one connection, whose codec encrypts."""
 
-import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,22 +55,6 @@ async def test_one_worker_serves_both(theirs: TemporalClient, tmp_path: Path) ->
 async def each(histories: list[WorkflowHistory]) -> AsyncIterator[WorkflowHistory]:
     for one in histories:
         yield one
-
-
-@pytest.mark.full
-async def test_killed_it_goes_on_where_it_was(own_server: DevServer, theirs: TemporalClient, tmp_path: Path) -> None:
-    calls = tmp_path / "calls"
-    words = [sys.executable, "-m", "tests.own_worker", str(tmp_path / "state")]
-    with running(words, own_server.address) as first:
-        order = await theirs.start_workflow(OrderWorkflow.run, args=[400, str(calls)], id="order-2", task_queue=QUEUE)
-        while not calls.exists() or not calls.read_text():
-            await asyncio.sleep(0.05)
-        first.kill()
-    with running(words, own_server.address):
-        done = await order.result()
-
-    keys = calls.read_text().split()
-    assert (done, len(keys), len({*keys})) == ("confirmed: completed 400", 2, 1)
 
 
 @contextmanager
