@@ -1,5 +1,6 @@
-"""What users rely on is not removed or narrowed unseen: docs/compatibility.md."""
+"""What users rely on, and what crosses a border, does not change unseen: docs/compatibility.md."""
 
+import json
 from functools import cache
 
 import pytest
@@ -10,10 +11,12 @@ from client.follow import Silent
 from client.remedy import as_command
 from client.snapshot import Attempt
 from client.workflow_task import Cause, FailingTask
-from tests import promises, surface
+from tests import golden, promises, surface
 from tests.console.outcomes import BEGAN, outcome, step
+from tests.manifest import MANIFEST, covered, manifest, written
 from tests.processes import ROOT
 from tests.promises import Surface
+from tests.record import FOLDER
 from tests.surface import DOORS
 from workflows.account.records import Revision
 from workflows.inquiries import Capacity
@@ -109,3 +112,29 @@ def test_what_users_reach_is_there() -> None:
     assert http["NewTask"]["text"]["limits"] == {"minLength": 1, "maxLength": 16_000}
     assert {"REPLAN_STORE", "REPLAN_STORE_FILE", "TEMPORAL_ADDRESS"} <= set(commands["environment variables"])
     assert commands["starter.py start"]["--tokens"]["limits"] == {"minimum": 1}
+
+
+@pytest.mark.parametrize(("name", "text"), golden.documents().items())
+def test_what_crosses_a_border_is_as_it_was_saved(name: str, text: str) -> None:
+    assert text == golden.saved(name), f"{name} has changed: run `python -m tests.golden`, then look at the diff"
+
+
+def test_nothing_is_saved_that_is_no_model() -> None:
+    assert {file.stem for file in golden.FOLDER.glob("*.json")} == set(golden.documents())
+
+
+async def test_the_manifest_is_that_of_the_saved_histories() -> None:
+    assert MANIFEST.read_text() == written(await manifest(FOLDER))
+
+
+def test_each_history_shows_more_than_that_it_exists() -> None:
+    for name, lines in json.loads(MANIFEST.read_text()).items():
+        assert any(line.startswith("event: ") for line in lines), name
+        assert any(line.startswith("end: ") for line in lines), name
+
+
+def test_what_is_shown_no_more_is_named() -> None:
+    before = {"a": ["x", "y"], "gone": ["x", "z"]}
+
+    assert dict(covered(before, {"a": ["x"], "b": ["y"]})) == {"a: y": True, "gone: z": False}
+    assert not dict(covered(before, {"a": ["x", "y", "more"], "b": ["z"]}))

@@ -16,7 +16,7 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.installation import BUILD, VERSION, build, environment
 from tests.own_worker import CONVERTER, QUEUE, OrderWorkflow
 from tests.processes import ROOT, Processes
-from tests.test_docs_client import check_service
+from tests.test_docs_start import check_service
 from tests.test_plugin import running
 from workflows.account import search_attributes
 

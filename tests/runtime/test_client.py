@@ -1,4 +1,4 @@
-"""Reaching a server: what wins, what is said when it fails, and which search attributes there are."""
+"""Reaching a server: what wins, what is said when it fails, which search attributes there are, and paused workflows."""
 
 import asyncio
 import os
@@ -9,8 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.api.enums.v1 import WorkflowExecutionStatus as Status
+from temporalio.api.workflow.v1 import WorkflowExecutionInfo
+from temporalio.client import Client as TemporalClient, WorkflowExecutionStatus
+from temporalio.service import WorkflowService
 
-from runtime.client import Misconfigured, NoServer, NotConnected, answers, connect, register_search_attributes
+from client.client import Client
+from runtime.client import (
+    Misconfigured,
+    NoServer,
+    NotConnected,
+    PausedAsRunning,
+    answers,
+    connect,
+    register_search_attributes,
+    unpause,
+)
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 
 
@@ -158,3 +172,29 @@ def test_failures_carry_reason_and_remedy() -> None:
 
     assert (failure.reason, failure.remedy) == ("Nobody is there", "call again")
     assert str(failure) == "Nobody is there: call again."
+
+
+PAUSED = Status.WORKFLOW_EXECUTION_STATUS_PAUSED
+
+
+def test_the_sdk_does_not_know_a_paused_workflow() -> None:
+    """When it does, `PausedAsRunning` can go; tests/stack/test_newer_server.py pauses one on a real server."""
+    with pytest.raises(ValueError, match="8 is not a valid WorkflowExecutionStatus"):
+        WorkflowExecutionStatus(PAUSED)
+
+
+def test_only_a_paused_workflow_is_said_to_run() -> None:
+    found = {status: WorkflowExecutionInfo(status=status) for status in Status.values()}
+    changed = [status for status, info in found.items() if unpause(info)]
+
+    assert changed == [PAUSED] and WorkflowExecutionStatus(found[PAUSED].status) == WorkflowExecutionStatus.RUNNING
+    assert [status for status, info in found.items() if info.status != status] == [PAUSED]
+
+
+async def test_the_connection_of_a_user_is_not_changed(server: DevServer) -> None:
+    theirs = await TemporalClient.connect(server.address)
+    ours = Client(theirs).temporal
+    await ours.count_workflows()
+
+    assert (type(ours.workflow_service), type(theirs.workflow_service)) == (PausedAsRunning, WorkflowService)
+    assert ours.service_client.config is theirs.service_client.config

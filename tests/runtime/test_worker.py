@@ -1,15 +1,22 @@
-"""`worker.py` as a user starts it: whatever is wrong with its options is one sentence, an exit code, no traceback."""
+"""The entry scripts as a user starts them: whatever is wrong with an option is one sentence, and how they end."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from console.commands.doctor import _within
+from console.render.checks import Status
 from runtime.dev_server import DevServer, free_port
 from tests.gate import sampled
+from tests.installation import VERSION
 from tests.processes import ROOT, Processes
 from tests.stores import make_old_store
 
@@ -180,3 +187,79 @@ def test_a_user_s_folder_beside_the_tools_shadows_nothing(nobody: Processes) -> 
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "echo" in done.stdout
+
+
+SCRIPTS = pytest.mark.parametrize("script", [pytest.param("worker.py", marks=pytest.mark.full), "starter.py"])
+
+
+def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, script, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@SCRIPTS
+@pytest.mark.parametrize("flag", ["-h", pytest.param("--help", marks=pytest.mark.full)])
+def test_help_is_short_and_long(script: str, flag: str) -> None:
+    done = run(script, flag)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage:" in done.stdout and "--version" in done.stdout
+
+
+@SCRIPTS
+def test_the_version_is_one_line(script: str) -> None:
+    done = run(script, "--version")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"Replan {VERSION}\n", "")
+
+
+STUBBORN = """
+import asyncio
+from runtime import process
+
+async def stubborn():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+async def late():
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        raise LookupError("nobody reads this")
+
+async def main():
+    tasks = [asyncio.create_task(work()) for work in (stubborn, late)]
+    await asyncio.sleep(0.1)
+    END
+"""
+
+
+@pytest.mark.parametrize(("end", "code"), [("return 3", 3), ("raise SystemExit(4)", 4)])
+def test_a_task_that_ignores_its_cancel_does_not_keep_the_process(end: str, code: int) -> None:
+    """It is left behind, without a word."""
+    script = STUBBORN.replace("END", end)
+    script += (
+        "try:\n    code = process.run(main())\nexcept SystemExit as left:\n    code = left.code\nprocess.leave(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+async def test_a_check_that_ignores_its_cancel_is_given_up_in_time() -> None:
+    is_over = asyncio.Event()
+
+    async def stubborn() -> list[object]:
+        while not is_over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await is_over.wait()
+        return []
+
+    begun = time.monotonic()
+    [check] = await _within(asyncio.get_running_loop().time() + 0.2, "open tasks", stubborn())  # type: ignore[arg-type]
+    is_over.set()
+
+    assert (check.status, check.found) == (Status.FAIL, "no answer in time")
+    assert time.monotonic() - begun < 20
