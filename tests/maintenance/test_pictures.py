@@ -86,7 +86,10 @@ def test_a_browser_is_found_on_the_path_or_by_its_name(tmp_path: Path) -> None:
     assert pictures.browser_program({"PATH": "", "REPLAN_BROWSER": str(chrome)}) == str(chrome)
     for environment, said in (
         ({"PATH": "/nowhere"}, "No Chromium is on PATH: install one, or name it in REPLAN_BROWSER"),
-        ({"REPLAN_BROWSER": "/no/such"}, "REPLAN_BROWSER='/no/such' is no program that can be run: name a Chromium"),
+        (
+            {"PATH": str(tmp_path), "REPLAN_BROWSER": "/no/such"},
+            "REPLAN_BROWSER='/no/such' is no program that can be run: name a Chromium",
+        ),
     ):
         with pytest.raises(pictures.NoBrowser, match=re.escape(said)):
             pictures.browser_program(environment)
