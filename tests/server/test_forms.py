@@ -208,10 +208,10 @@ async def test_a_card_says_once_what_its_arguments_have_in_common_and_warns_of_u
     program: httpx2.AsyncClient,
 ) -> None:
     """The warning has a sign and words beside the colour."""
-    plain = {"id": "gift", "kind": "give", "args": {"to": "ann", "amount": 30, "currency": "CHF"}}
+    plain: list[JsonValue] = [{"id": "gift", "kind": "give", "args": {"to": "ann", "amount": 30, "currency": "CHF"}}]
     wished = gift({"$from": "wish", "path": "to"}, {"id": "wish", "kind": "wish", "args": {}})
     cards = list[str]()
-    for plan in ([plain], wished):
+    for plan in (plain, wished):
         id = await started(program, plan=plan)
         await asked(program, id)
         cards.append(await page_of(program, id))
