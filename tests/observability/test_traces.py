@@ -154,8 +154,9 @@ async def test_a_task_of_many_runs_has_one_span(tmp_path: Path, received: Receiv
 
 @asynccontextmanager
 async def _own_server(folder: Path, dynamic: Mapping[str, str] | None = None) -> AsyncIterator[DevServer]:
-    ports = {"port": free_port(), "ui_port": free_port()}
-    spec = ServerSpec(folder, **ports, attributes=search_attributes.TYPES, dynamic=dynamic or {})
+    spec = ServerSpec(
+        folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=dynamic or {}
+    )
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
         yield running
 
