@@ -16,10 +16,8 @@ class BrokenWorkflow:
 
     @workflow.init
     def __init__(self, task: Task) -> None:
-        """Wrap the real one."""
         self._real = AgentWorkflow(task)
 
     @workflow.run
     async def run(self, task: Task) -> Outcome:
-        """Break at once."""
         raise LookupError(SAID)

@@ -23,12 +23,10 @@ class ChangedWorkflow:
 
     @workflow.init
     def __init__(self, task: Task) -> None:
-        """Wrap the real one."""
         self._real = AgentWorkflow(task)
 
     @workflow.run
     async def run(self, task: Task) -> Outcome:
-        """Sleep first, which no history has."""
         await workflow.sleep(timedelta(seconds=1))
         return await self._real.run(task)
 

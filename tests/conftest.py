@@ -87,7 +87,6 @@ async def server(
 
 @pytest.fixture(scope="session")
 async def client(server: DevServer) -> Client:
-    """A client of the shared server."""
     return await connect(address=server.address, plain=True)
 
 

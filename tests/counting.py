@@ -139,7 +139,6 @@ async def check_journal(client: Client, handle: WorkflowHandle[Any, Any]) -> Non
 
 
 def begun_at(event: HistoryEvent) -> datetime:
-    """When the run began, as its workflow has it."""
     return event.event_time.ToDatetime(UTC)
 
 

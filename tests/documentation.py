@@ -14,8 +14,6 @@ INLINE = ("python starter.py ", "python worker.py ", "temporal ", "make ")
 
 @dataclass(frozen=True)
 class Line:
-    """A command line of a page."""
-
     command: str
     exit: int = 0
     """The exit code that a comment behind it promises: `# exit code 2`."""
@@ -24,12 +22,10 @@ class Line:
     """What the lines above it export."""
 
     def __str__(self) -> str:
-        """As pytest names it."""
         return f"{self.page}: {self.command}"
 
 
 def lines() -> list[Line]:
-    """Every command line of all pages, each once."""
     found = [line for page in PAGES for line in read(page.name, page.read_text(encoding="utf-8"))]
     return list(dict.fromkeys(found))
 
@@ -99,7 +95,6 @@ def _in_block(page: str, is_shell: bool, block: str) -> Iterator[Line]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """A command and the comment behind it."""
     found = re.match(r"""((?:'[^']*'|"[^"]*"|(?<=\S)\#|[^#'"])*)(\#.*)?$""", line)
     assert found is not None, f"{line!r} has a quotation mark too many"
     return found[1].strip(), found[2] or ""

@@ -96,7 +96,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def rank(path: Path) -> int:
-    """When the tests of a file are to be run."""
     folder = path.relative_to(HERE).parts[0] if path.parent != HERE else ""
     return SLOWEST_FIRST.index(folder) if folder in SLOWEST_FIRST else len(SLOWEST_FIRST)
 

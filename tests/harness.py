@@ -61,19 +61,15 @@ DONE = Answer(result="done")
 
 
 def plan(*steps: Step, because: str = "") -> NewSteps:
-    """A proposal of steps."""
     return NewSteps(steps=steps, because=because)
 
 
 def step(id: str, kind: str, *needs: str, **args: JsonValue) -> Step:
-    """A step in one line."""
     return Step(id=id, kind=kind, args=args, needs=needs)
 
 
 @dataclass
 class Stage:
-    """A running worker and a way to give it tasks."""
-
     client: Client
     queue: str
     started: list[str] = field(default_factory=list)
@@ -81,7 +77,6 @@ class Stage:
     """Those of the worker's tools, if the worker is in this process."""
 
     async def start(self, task: Task | str = "a task", **limits: Any) -> WorkflowHandle[AgentWorkflow, Outcome]:
-        """Start a task on this worker."""
         given = Task(text=task, limits=Limits(**limits)) if isinstance(task, str) else task
         id = f"test-{uuid.uuid4().hex[:12]}"
         self.started.append(id)

@@ -76,7 +76,6 @@ class Recorded:
 
 
 def recorded() -> Mapping[str, list[Recorded]]:
-    """The recorded classes by package."""
     record = json.loads(RECORD.read_text(encoding="utf-8"))
     return {
         package: [
@@ -102,7 +101,6 @@ def without_row() -> Mapping[str, Sequence[str]]:
 
 
 def text_without_row() -> str:
-    """What AUDITED holds."""
     lines = ",\n".join(f"{json.dumps(row)}: {json.dumps(names)}" for row, names in without_row().items())
     return f"{{\n{lines}\n}}\n"
 

@@ -147,7 +147,6 @@ def captured() -> AbstractContextManager[list[Any]]:
 
 
 def lines_of(log: Path) -> list[dict[str, Any]]:
-    """The lines of a log, each of which is JSON."""
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 

@@ -21,7 +21,6 @@ def payload(data: bytes | str, encoding: str | bytes | None = "json/plain", **mo
 
 
 def as_json(value: Any) -> Payload:
-    """A value as JSON."""
     return payload(json.dumps(value))
 
 

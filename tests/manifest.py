@@ -134,7 +134,6 @@ def main() -> int:
 
 
 def written(shown: Mapping[str, Sequence[str]]) -> str:
-    """A manifest as its file has it."""
     return json.dumps(shown, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -58,7 +58,6 @@ class OrderWorkflow:
 
     @workflow.run
     async def run(self, amount: int, file: str) -> str:
-        """Pay, then confirm."""
         plan = [{"id": "paid", "kind": "charge", "args": {"amount": amount, "file": file}}]
         task = {"text": "pay the order", "plan": plan, "plan_only": True}
         outcome = await workflow.execute_child_workflow(
@@ -69,17 +68,13 @@ class OrderWorkflow:
 
 
 class Reversing(PayloadCodec):
-    """Hides values, as an encrypting codec does."""
-
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Reverse."""
         return [
             Payload(metadata={"encoding": b"reversed"}, data=base64.b64encode(one.SerializeToString())[::-1])
             for one in payloads
         ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Reverse again."""
         return [
             Payload.FromString(base64.b64decode(one.data[::-1])) if one.metadata["encoding"] == b"reversed" else one
             for one in payloads
@@ -90,7 +85,6 @@ CONVERTER = dataclasses.replace(DataConverter.default, payload_codec=Reversing()
 
 
 def plugin(state: Path) -> Replan:
-    """Replan with the user's tool."""
     return Replan([charge], planner="offline", state=state)
 
 

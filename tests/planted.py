@@ -79,12 +79,10 @@ class Place:
     """The id of a task that waits for a person."""
 
     def holders(self) -> list[str]:
-        """The files in which a secret stands in clear."""
         files = [path for path in self.folder.rglob("*") if path.is_file()]
         return [str(path) for path in files if f"{MARK}-".encode() in path.read_bytes()]
 
     async def run(self, *words: str, blind: bool = False) -> subprocess.CompletedProcess[str]:
-        """A command of the console."""
         return await asyncio.to_thread((self.blind if blind else self.seeing).starter, *words)
 
 

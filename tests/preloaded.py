@@ -102,13 +102,11 @@ class Forked:
         return process
 
     def __enter__(self) -> Self:
-        """Leave its end to the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Wait for its end."""
         if self.stdout is not None:
             self.stdout.close()
         self.wait()
@@ -135,17 +133,14 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send it a signal."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # it ended just now
                 os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to end."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
         self.send_signal(signal.SIGKILL)
 
 
@@ -194,8 +189,6 @@ def _serve_when_asked(listener: socket.socket, folder: str) -> None:
 
 
 class Server:
-    """The process that forks."""
-
     def __init__(self, listener: socket.socket, load: Callable[[], None] | None = None) -> None:
         """`load` loads modules; all that there are by default."""
         self._listener, self._load = listener, load or _load
@@ -259,7 +252,6 @@ class Server:
                 os.close(stream)  # or a pipe would not end with the process
 
     def _close(self, connection: socket.socket) -> None:
-        """Leave nothing of ours open in a new process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.close(self._woken)

@@ -71,7 +71,6 @@ class Processes:
             return subprocess.Popen([*script, *options], env=self._environment, cwd=self._cwd, **pipes)
 
     def starter(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the console to its end."""
         if self.installed:
             return self.run([str(self.installed), *words])
         return self._run_script(preloaded.STARTER, *words)

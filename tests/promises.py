@@ -81,7 +81,6 @@ def broken(saved: Surface, now: Surface) -> Iterator[str]:
 
 
 def added(saved: Surface, now: Surface) -> list[str]:
-    """What is new, and breaks nothing."""
     owners = [f"`{owner}`" for owner in now if owner not in saved]
     return owners + [
         f"`{name}` of `{owner}`"

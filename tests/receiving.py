@@ -12,8 +12,6 @@ from evals.fakes.http_server import reply
 
 @dataclass
 class Mailbox:
-    """What was posted."""
-
     url: str = ""
     posted: list[dict[str, Any]] = field(default_factory=list)
     """The JSON of each request."""

@@ -20,11 +20,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from pydantic import BaseModel
 from temporalio.api.activity.v1 import ActivityOptions
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import (
-    PauseActivityRequest,
-    UnpauseActivityRequest,
-    UpdateActivityOptionsRequest,
-)
+from temporalio.api.workflowservice.v1 import PauseActivityRequest, UnpauseActivityRequest, UpdateActivityOptionsRequest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 
 from activities.planning.fallback import FallbackPlanner
@@ -231,8 +227,6 @@ def unread() -> Tool[..., Any]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What a saved history shows."""
-
     name: str
     proposals: Proposals = ()
     limits: dict[str, Any] = field(default_factory=dict)
@@ -431,13 +425,7 @@ SCENARIOS: Sequence[Scenario] = (
         answers=(("reply", {"text": "that one"}),),
     ),
     Scenario("unanswered", [plan(step("a", "locked", word="x"))], more={**WAITS, "answer_within": 1}),
-    Scenario(
-        "extended",
-        [PICK, AGAIN, DONE],
-        limits={"replans": 0},
-        more=WAITS,
-        answers=(("extend", {"replans": 1}),),
-    ),
+    Scenario("extended", [PICK, AGAIN, DONE], limits={"replans": 0}, more=WAITS, answers=(("extend", {"replans": 1}),)),
     Scenario(
         "resolved",
         [plan(step("a", "locked", word="a"), step("b", "locked", word="b"), step("c", "say", "a", word="x")), DONE],
@@ -568,7 +556,6 @@ async def _expire(stage: Stage, handle: Handle, step: str) -> None:
 
 
 async def begin(stage: Stage, scenario: Scenario) -> Handle:
-    """Start the task of a scenario."""
     task = Task(text=f"a saved history: {scenario.name}", plan=scenario.by_hand, **scenario.more)
     task = task.model_copy(update={"limits": task.limits.model_copy(update=scenario.limits)})
     return await stage.start(task)
@@ -590,7 +577,6 @@ async def run_of(client: Client, handle: Handle, number: int) -> WorkflowHandle[
 
 
 async def saved(handle: WorkflowHandle[Any, Any]) -> str:
-    """The history of a workflow as JSON."""
     history = (await handle.fetch_history()).to_json_dict()
     return json.dumps(_anonymous(history), ensure_ascii=False, indent=1)
 
@@ -606,7 +592,6 @@ def _anonymous(value: Any) -> Any:
 
 @asynccontextmanager
 async def planner_of(scenario: Scenario) -> AsyncIterator[Planner | Proposals]:
-    """Who plans a scenario."""
     if not scenario.says:
         yield scenario.proposals
         return
@@ -637,7 +622,6 @@ async def with_lost_answer(client: Client, folder: Path, scenario: Scenario) -> 
 
 
 async def main() -> None:
-    """Record what is not there yet."""
     (FOLDER / "beside_tasks").mkdir(parents=True, exist_ok=True)
     missing = [scenario for scenario in SCENARIOS if not scenario.file.exists()]
     early = {"limit.historyCount.suggestContinueAsNew": "20"}
@@ -658,10 +642,7 @@ async def _record_on(settings: dict[str, str], scenarios: Sequence[Scenario]) ->
                 handle = await with_lost_answer(client, folder, scenario) if scenario.loses else handle
                 left = [one for one in tools() if one.__name__ != scenario.loses]
                 left += [unread()] if scenario.is_unread else []
-                async with (
-                    planner_of(scenario) as planner,
-                    staged(client, folder, left, planner, **given) as stage,
-                ):
+                async with planner_of(scenario) as planner, staged(client, folder, left, planner, **given) as stage:
                     told = await ended(handle) if handle else await record(stage, scenario)
                     scenario.file.write_text(told + "\n")
                 print(f"saved {scenario.file.name}")

@@ -77,7 +77,6 @@ class ByText:
     name = "by_text"
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer | GiveUp:
-        """The plan of this request."""
         plans: list[Plan] = json.loads(situation.text)
         if situation.turn > len(plans):
             return DONE
@@ -88,5 +87,4 @@ class ByText:
 
 
 def text(*plans: Plan) -> str:
-    """The text of a task with these plans."""
     return json.dumps(plans)

@@ -15,7 +15,6 @@ PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signa
 
 
 def main(folder: str, executable: str, words: list[str]) -> None:
-    """Be `python WORDS`."""
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(f"{folder}/socket")
     signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)  # until we know to whom they go

@@ -108,8 +108,6 @@ Members = dict[str, Promise]
 
 
 class Door(NamedTuple):
-    """A way by which users reach Replan."""
-
     made: Callable[[], Surface]
     page: str
     """Where users read about it."""
@@ -164,7 +162,6 @@ def _hints(thing: Any) -> Mapping[str, Any]:
 
 
 def parameters(function: Callable[..., Any], hides_first: bool = False) -> Iterator[tuple[str, Promise]]:
-    """What a function takes, and what it returns."""
     hints = _hints(function)
     given = list(inspect.signature(function).parameters.values())[hides_first:]
     for place, parameter in enumerate(given):
@@ -444,7 +441,6 @@ def taken(model: Any, name: str, prefix: str = "") -> dict[str, Members]:
 
 
 def given(model: Any, name: str) -> dict[str, Members]:
-    """What a user gets."""
     adapter = TypeAdapter(model)
     # The schema of what is written has nothing of a model that leaves out fields by itself.
     read, written = (schema_surface(name, adapter.json_schema(mode=mode), ["gives"]) for mode in MODES)
@@ -610,7 +606,6 @@ def files() -> Surface:
 
 
 def codes() -> Surface:
-    """What programs decide by."""
     page = sections((ROOT / "docs" / "errors.md").read_text(encoding="utf-8"))
     endings = {row[0]: Members(statuses={"is": row[1]}) for row in tables(page["Endings of a task"])["code"]}
     problems = {row[0]: Members(exits={"is": row[1]}) for row in tables(page["Problems of a command"])["code"]}
@@ -634,7 +629,6 @@ DOORS: Mapping[str, Door] = {
 
 
 def file_of(door: str) -> Path:
-    """Where the surface of a door is saved."""
     return FOLDER / f"{door}.json"
 
 

@@ -113,7 +113,6 @@ def screens(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_a_new_choice_is_on_every_screen(screens: dict[str, Any]) -> None:
-    """Its words, what it takes, and that it repeats the code of the call that a person has seen."""
     shown = screens["hold"]
 
     assert shown["terminal"][-4:-2] == [
@@ -134,7 +133,6 @@ def test_a_new_choice_is_on_every_screen(screens: dict[str, Any]) -> None:
 
 
 def test_a_new_limit_is_on_every_screen(screens: dict[str, Any]) -> None:
-    """What it is called, how much more is an example, and what to do when it is used up."""
     shown = screens["watts"]
 
     assert "    python starter.py extend t --watts +5" in shown["terminal"]
@@ -150,7 +148,6 @@ def test_a_new_limit_is_on_every_screen(screens: dict[str, Any]) -> None:
 
 
 def test_the_tables_are_complete() -> None:
-    """Each choice and each limit has a row, and what can be extended has an example."""
     assert set(CHOICES) == set(Choice)
     assert set(LIMITS) == set(Limits.model_fields) - {"fruitless"}
     assert {name for name, limit in LIMITS.items() if limit.example} == set(Amounts.model_fields)
@@ -163,7 +160,6 @@ LISTS: Mapping[str, int | None] = {"A choice": 3, "A limit": None, "A decision":
 
 @pytest.mark.parametrize("heading", LISTS)
 def test_the_files_that_a_new_row_touches_exist(heading: str) -> None:
-    """And are no more than was decided."""
     below = sections((ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"))[heading]
     files = re.findall(r"`(\w+(?:/\w+)+\.(?:py|md))`", below)
 

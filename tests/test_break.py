@@ -59,8 +59,6 @@ async def add_line(args: Words) -> Words:
 
 
 class Broken(NamedTuple):
-    """What a call that is broken comes to."""
-
     exit: int
     attempts: int
     faults: list[tuple[str, str]]
@@ -83,13 +81,11 @@ BROKEN = {
 
 
 def kind_of(fault: str, test: str) -> str:
-    """The kind that a test calls to meet a fault."""
     return f"{test}_{fault.partition(':')[0]}"
 
 
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """`python worker.py --dev --break ...` on a free port, with one kind for each fault and test."""
     folder = tmp_path_factory.mktemp("broken")
     wanted = [(kind_of(fault, test), fault) for fault in BROKEN for test in ("shown", "data")]
     wanted.append(("search_mine", "conflict:1"))
@@ -103,27 +99,20 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_person_sees_what_follows(broken: Processes, fault: str) -> None:
-    """`call` says in words what became of the call, and its exit code agrees."""
-    done = broken.starter("call", kind_of(fault, "shown"), '{"words": "refund"}')
-
-    assert done.returncode == BROKEN[fault].exit, done.stdout + done.stderr
-    assert BROKEN[fault].words in done.stderr
-
-
-@pytest.mark.parametrize("fault", BROKEN)
-def test_a_program_sees_what_follows(broken: Processes, fault: str) -> None:
-    """The document counts the attempts and names each fault with the decision that followed."""
+def test_a_person_and_a_program_see_what_follows(broken: Processes, fault: str) -> None:
+    """In words and by the exit code; and in the document, with attempts and each fault with its decision."""
     expected = BROKEN[fault]
-    done = broken.starter("call", kind_of(fault, "data"), '{"words": "refund"}', "--json")
-    document: dict[str, Any] = json.loads(done.stdout)
+    done = broken.starter("call", kind_of(fault, "shown"), '{"words": "refund"}')
+    data = broken.starter("call", kind_of(fault, "data"), '{"words": "refund"}', "--json")
+    document: dict[str, Any] = json.loads(data.stdout)
 
+    assert done.returncode == expected.exit, done.stdout + done.stderr
+    assert expected.words in done.stderr
     assert [(one["code"], one["decision"]) for one in document["faults"]] == expected.faults
     assert document["steps"][0]["attempts"] == expected.attempts
 
 
 def test_a_task_answers_a_conflict_with_a_new_plan(broken: Processes) -> None:
-    """The broken call is made once; what `observe` found is in the new plan, which completes the task."""
     file = broken.folder / "plan.json"
     file.write_text(json.dumps({"steps": [{"id": "look", "kind": "search_mine", "args": {"words": "refund"}}]}))
     document: dict[str, Any] = json.loads(broken.starter("--plan", str(file), "--json").stdout)
@@ -136,7 +125,6 @@ def test_a_task_answers_a_conflict_with_a_new_plan(broken: Processes) -> None:
 
 
 def test_a_write_whose_answer_is_lost_happens_once(broken: Processes) -> None:
-    """`lost` on a transactional tool: it commits, and the second call returns what the first one came to."""
     done = broken.starter("call", "purchase", '{"sku": "A-17", "at_most": "30"}', "--json")
     effects = broken.starter("effects", json.loads(done.stdout)["task_id"], "--json")
     orders = broken.starter("call", "list_orders", '{"sku": "A-17"}', "--json")

@@ -101,7 +101,6 @@ BARRED = {"id": "asked", "kind": "http_request", "args": {"method": "GET", "url"
 
 
 def is_elsewhere(line: Line) -> bool:
-    """Whether it is not run here, for a reason."""
     return any(re.fullmatch(pattern, line.command) for pattern in ELSEWHERE)
 
 
@@ -149,14 +148,12 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proce
 
 
 def told(text: str, world: Processes) -> str:
-    """What a reader of the page types here."""
     for written, meant in TOLD.items():
         text = text.replace(written, meant.format(address=world.address, folder=world.folder))
     return text
 
 
 def as_told(line: Line, world: Processes, folder: Path) -> Processes:
-    """Processes with what the lines above export."""
     exported = {name: told(value, world) for name, value in line.environment.items()}
     return Processes(world.address, folder, {**world.environment, **exported})
 
@@ -197,15 +194,10 @@ def test_a_page_is_read_as_people_read_it() -> None:
     ]
 
 
-def test_every_line_is_covered() -> None:
-    """A command line that is neither run nor excused needs a rule above."""
+def test_every_line_is_covered_and_every_page_has_been_read() -> None:
     uncovered = [line for line in LINES if line not in RUNNING and line not in SERVING]
 
     assert [str(line) for line in uncovered] == [], "what begins so is not run: add it to RUNS, or to ELSEWHERE why not"
-
-
-def test_every_page_has_been_read() -> None:
-    """The other tests look at something."""
     assert {line.page for line in [*RUNNING, *SERVING]} >= {"README.md", "console.md", "errors.md", "operations.md"}
 
 
@@ -222,7 +214,6 @@ def test_a_command_runs(world: Processes, line: Line) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("line", SERVING, ids=str)
 def test_a_worker_starts(world: Processes, tmp_path: Path, line: Line) -> None:
-    """It says `ready`, and stops when it is told to."""
     words = shlex.split(told(line.command, world), comments=True)
     told_here = as_told(line, world, tmp_path)
     told_here.environment["REPLAN_QUEUE"] = tmp_path.name  # a queue has one store, and each of these has its own
@@ -244,14 +235,12 @@ def test_the_json_of_a_command_has_the_keys_that_the_page_names(world: Processes
 
 
 def anchors(page: Path) -> set[str]:
-    """What a forge makes of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.name))
 def test_every_link_leads_somewhere(page: Path) -> None:
-    """Files exist, headings too; what is elsewhere in the world is not asked."""
     for link in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text(encoding="utf-8")):
         name, _, anchor = link.partition("#")
         target = page.parent / name if name else page

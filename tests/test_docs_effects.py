@@ -41,7 +41,6 @@ MOST_LINES = 8
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the files of the page, and what they call."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     for file in COMPANIONS.glob("*.py"):
@@ -50,13 +49,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 def mails(folder: Path) -> list[str]:
-    """Who has got mail, in the order of the mails."""
     with sqlite3.connect(folder / "book") as book:
         return [str(row[0]) for row in book.execute("SELECT too FROM mails ORDER BY rowid")]
 
 
 def environment(folder: Path, kill: str = "") -> Mapping[str, str]:
-    """The environment of a program in `folder`."""
     paths = os.pathsep.join([str(folder), str(ROOT)])
     return {**os.environ, "PYTHONPATH": paths, "BOOK": str(folder / "book"), "KILL": kill}
 
@@ -65,7 +62,6 @@ def environment(folder: Path, kill: str = "") -> Mapping[str, str]:
 async def started(
     folder: Path, program: str, *arguments: str, kill: str = "", python: Path | str = sys.executable
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A program of `folder`, which ends with the block at the latest."""
     process = await asyncio.create_subprocess_exec(
         str(python), str(folder / program), *arguments, cwd=folder, env=environment(folder, kill), stdout=-1, stderr=-1
     )
@@ -79,7 +75,6 @@ async def started(
 
 
 async def killed_and_ended(folder: Path, program: str, kill: str, python: Path | str = sys.executable) -> list[str]:
-    """What a program prints that was killed once and then runs to its end."""
     async with started(folder, program, kill=kill, python=python) as process:
         _, errors = await process.communicate()
     assert process.returncode == -signal.SIGKILL, errors.decode()[-2000:]
@@ -89,11 +84,18 @@ async def killed_and_ended(folder: Path, program: str, kill: str, python: Path |
     return said.decode().splitlines()
 
 
+async def python_with(wanted: Path) -> Path:
+    """The Python of an environment with these packages; skips where it cannot be made."""
+    try:
+        return await python_of(wanted, print)
+    except NoEnvironment as error:
+        pytest.skip(f"{wanted} cannot be installed: {error}")
+
+
 @pytest.mark.parametrize(
     "kill", [MOMENTS[0], *(pytest.param(moment, marks=pytest.mark.full) for moment in MOMENTS[1:])]
 )
 async def test_a_loop_that_begins_from_its_start_mails_once(folder: Path, kill: str) -> None:
-    """And has every result in the end."""
     said = await killed_and_ended(folder, "with_loop.py", kill)
 
     assert mails(folder) == MAILS
@@ -104,11 +106,7 @@ async def test_a_loop_that_begins_from_its_start_mails_once(folder: Path, kill: 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kill", MOMENTS)
 async def test_a_recovered_workflow_of_dbos_mails_once(folder: Path, kill: str) -> None:
-    """DBOS runs the step again that has no result; two equal steps are two calls."""
-    try:
-        python = await python_of(COMPANIONS / "dbos-requirements.txt", print)
-    except NoEnvironment as error:
-        pytest.skip(f"DBOS cannot be installed: {error}")
+    python = await python_with(COMPANIONS / "dbos-requirements.txt")
     said = await killed_and_ended(folder, "dbos_program.py", kill, python)
 
     assert mails(folder) == ["ann", "bob", "ann"]
@@ -117,7 +115,6 @@ async def test_a_recovered_workflow_of_dbos_mails_once(folder: Path, kill: str) 
 
 @pytest.mark.parametrize("kill", ["1/after", pytest.param("1/answered", marks=pytest.mark.full)])
 async def test_a_killed_mcp_server_mails_once(folder: Path, kill: str) -> None:
-    """The client starts it again, and calls again."""
     arguments = {"to": "ann", "subject": "receipt"}
 
     async def call(environment: Mapping[str, str]) -> str:
@@ -142,7 +139,6 @@ async def test_a_killed_mcp_server_mails_once(folder: Path, kill: str) -> None:
 async def test_an_activity_of_a_killed_worker_mails_once(
     folder: Path, kill: str, client: Client, server: DevServer
 ) -> None:
-    """The next attempt is the same call."""
     queue = f"mails-{uuid.uuid4().hex[:8]}"
     order = await client.start_workflow("Order", id=queue, task_queue=queue)
     async with started(folder, "temporal_program.py", server.address, queue, kill=kill) as process:
@@ -165,10 +161,7 @@ async def test_a_killed_agent_of_a_framework_pays_and_mails_once(
     name: str, has_equal_ids: bool, tmp_path: Path
 ) -> None:
     """Also if each turn's calls have the ids of the turn before, but for OpenAI Agents, which takes no such calls."""
-    try:
-        python = await python_of(requirements(name.removesuffix("_session")), print)
-    except NoEnvironment as error:
-        pytest.skip(f"{name} cannot be installed: {error}")
+    python = await python_with(requirements(name.removesuffix("_session")))
     kills = [Kill(name, 3, "called", 0.0), Kill(name, 2, "committed", 0.0)]
     model = BankModel([], repeats_ids=has_equal_ids)
     async with running(model), Agents(tmp_path, {name: python}, model) as agents:
@@ -194,10 +187,7 @@ async def test_a_limit_or_retry_of_a_framework_repeats_no_effect(
     program: str, wanted: Path, said: str, folder: Path
 ) -> None:
     """The next call joins the one that was cut off, or gets its result; if nobody can find out, the error stays."""
-    try:
-        python = await python_of(wanted, print)
-    except NoEnvironment as error:
-        pytest.skip(f"{program} cannot run: {error}")
+    python = await python_with(wanted)
     async with started(folder, program, python=python) as process:
         output, errors = await process.communicate()
 
@@ -207,7 +197,6 @@ async def test_a_limit_or_retry_of_a_framework_repeats_no_effect(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_lines_of_a_framework_are_those_of_its_program(name: str) -> None:
-    """Which the eval kills fifty times."""
     program = (ROOT / "evals" / "frameworks" / f"{name}_functions_agent.py").read_text(encoding="utf-8")
     block = BLOCKS[HEADINGS[name]]
 
@@ -217,35 +206,20 @@ def test_the_lines_of_a_framework_are_those_of_its_program(name: str) -> None:
     assert f"### {HEADINGS[name]}\n\nTried with {version[1]}" in PAGE
 
 
-def test_a_recipe_is_short() -> None:
-    """At most eight lines, without those that are empty."""
+def test_the_page_has_short_recipes_and_each_option_and_error() -> None:
+    """A recipe has at most eight lines, without those that are empty."""
     lengths = {heading: len([line for line in block.splitlines() if line]) for heading, block in BLOCKS.items()}
-
-    assert {heading: length for heading, length in lengths.items() if length > MOST_LINES + 2} == {}
-
-
-def test_the_options_are_those_that_exist() -> None:
-    """No row is missing, and none is invented."""
-    rows = [row[0].partition("=")[0].strip("`") for row in TABLES["option"]]
-
-    assert {*rows} == {*inspect.signature(EffectOptions).parameters}
-
-
-def test_the_errors_are_those_that_exist() -> None:
-    """With the one of the store."""
+    options = {row[0].partition("=")[0].strip("`") for row in TABLES["option"]}
     classes = {name: one for name in face.__all__ if isinstance(one := getattr(face, name), type)}
     errors = {name for name, one in classes.items() if issubclass(one, EffectError | face.StoreUnavailable)}
 
+    assert {heading: length for heading, length in lengths.items() if length > MOST_LINES + 2} == {}
+    assert options == {*inspect.signature(EffectOptions).parameters}
     assert {row[0] for row in TABLES["error"]} == errors - {"EffectError"}
-
-
-def test_the_page_has_the_table_of_recognition() -> None:
-    """In at most nine rows."""
     assert 1 < len(TABLES["what is known"]) <= 9
 
 
 async def test_the_transactional_example_writes_with_its_record(folder: Path) -> None:
-    """A call that is made again after a kill has the first result."""
     (folder / "run.py").write_text(
         "import os, sys\nimport booking\nfrom sqlalchemy import text\n"
         "with booking.shop.begin() as tx: tx.execute(text('CREATE TABLE IF NOT EXISTS bookings (room INTEGER)'))\n"

@@ -49,8 +49,6 @@ HEEDS_THE_WAIT = ("with_loop", "with_tenacity")
 
 
 class Service:
-    """Answers a path's n-th request with the n-th word of the path's end, and then as with the last."""
-
     def __init__(self) -> None:
         self.url = ""
         self.times = dict[str, list[float]]()
@@ -86,7 +84,6 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serving() -> Iterator[Service]:
-    """A service that answers within the block."""
     service = Service()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, service))
     server.daemon_threads = True
@@ -112,33 +109,21 @@ async def python_for(package: str) -> Path:
         pytest.skip(f"{package} cannot be installed: {error}")
 
 
-def test_the_page_names_the_versions_that_were_tried() -> None:
-    """Those of the environments, and of the lock file."""
+def test_the_page_names_the_versions_that_were_tried_and_each_option_and_effect() -> None:
+    """Those of the environments, and of the lock file; with what follows an unknown outcome of each effect."""
     pinned = [COMPANIONS / f"{name}-requirements.txt" for name in ("langgraph", "dbos", "prefect")]
     lines = [line for file in (*pinned, ROOT / "requirements" / "dev.txt") for line in file.read_text().splitlines()]
     versions = dict(re.findall(r"^(langgraph|dbos|prefect|tenacity)==(\S+)", "\n".join(lines), flags=re.MULTILINE))
-    told = {
-        name.lower(): version for name, version in re.findall(r"^### (\w+)\n\nTried with (\S+)\. ", PAGE, re.MULTILINE)
-    }
-
-    assert told == versions
-
-
-def test_the_options_of_the_plugin_are_those_that_exist() -> None:
-    """No row is missing, and none is invented."""
-    rows = [row[0].partition("=")[0] for row in documentation.tables(PAGE)["option"]]
-
-    assert {*rows} == {*inspect.signature(FaultsPlugin).parameters}
-
-
-def test_the_effects_are_those_that_exist() -> None:
-    """With what follows an unknown outcome of each."""
-    doubtful = classify(TimeoutError())
-    rows = {row[0]: row[2] for row in documentation.tables(PAGE)["effect"]}
+    told = re.findall(r"^### (\w+)\n\nTried with (\S+)\. ", PAGE, re.MULTILINE)
+    tables, doubtful = documentation.tables(PAGE), classify(TimeoutError())
     words = {Next.RETRY: "retried", Next.ASK: "not retried"}
 
+    assert {name.lower(): version for name, version in told} == versions
+    assert {row[0].partition("=")[0] for row in tables["option"]} == {*inspect.signature(FaultsPlugin).parameters}
     assert doubtful.applied is Applied.UNKNOWN
-    assert rows == {effect: words[follows(doubtful, effect)] for effect in EFFECTS}
+    assert {row[0]: row[2] for row in tables["effect"]} == {
+        effect: words[follows(doubtful, effect)] for effect in EFFECTS
+    }
 
 
 @pytest.mark.parametrize(

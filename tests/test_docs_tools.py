@@ -8,12 +8,10 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated
 
 import httpx2
 import pytest
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import TypeAdapter
 
 from activities import errors
 from activities.borders import classify
@@ -40,20 +38,17 @@ COMMANDS = [
 
 
 def table(heading: str) -> list[list[str]]:
-    """The rows of the table whose first column has this heading."""
     _, _, below = TEXT.partition(f"\n| {heading} |")
     rows = below.split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
 def ticked(cell: str) -> list[str]:
-    """The words of a cell that are written as code."""
     return re.findall(r"`([^`]+)`", cell)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Processes:
-    """A folder with the files of the page, for commands that use the shared server."""
     folder = tmp_path_factory.mktemp("docs")
     for name, source in FILES.items():
         (folder / name).write_text(source)
@@ -63,7 +58,6 @@ def written(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Proc
 
 @pytest.fixture(scope="module")
 def paying(written: Processes) -> Iterator[tuple[Processes, Payments]]:
-    """A worker with the tools of the page, and the payment service that they use."""
     with payments() as service:
         written.environment["PAYMENTS_URL"] = service.url.removesuffix("/charges")
         files = [str(written.folder / name) for name in ("my_tools.py", "my_lists.py", "my_payments.py")]
@@ -73,12 +67,10 @@ def paying(written: Processes) -> Iterator[tuple[Processes, Payments]]:
 
 @pytest.fixture(scope="module")
 def served(paying: tuple[Processes, Payments]) -> Processes:
-    """The commands for that worker."""
     return paying[0]
 
 
 def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of the page, with its files in their folder."""
     words = [str(processes.folder / word) if word in FILES else word for word in shlex.split(command)]
     if words[:2] == ["python", "starter.py"]:
         return processes.starter(*words[2:])
@@ -87,24 +79,15 @@ def run(processes: Processes, command: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_page_has_files_and_commands() -> None:
     """The other tests look at something."""
-    assert set(FILES) == {
-        "my_tools.py",
-        "my_vat.py",
-        "my_judge.py",
-        "my_payments.py",
-        "my_lists.py",
-        "test_my_tools.py",
-        "test_my_calls.py",
-        "my_plan.json",
-        "my_next.json",
-    }
+    tools = {"my_tools.py", "my_vat.py", "my_judge.py", "my_payments.py", "my_lists.py"}
+
+    assert set(FILES) == tools | {"test_my_tools.py", "test_my_calls.py", "my_plan.json", "my_next.json"}
     assert len(COMMANDS) == 9
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["my_tools.py", "my_payments.py", "my_lists.py"])
 def test_each_tools_file_is_accepted(written: Processes, name: str) -> None:
-    """What a reader copies passes `worker.py --check` as it stands."""
     done = run(written, f"python worker.py --check --tools {name}")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -120,7 +103,6 @@ def test_the_tests_of_the_page_pass(written: Processes) -> None:
 
 
 def test_the_example_of_raising_is_right() -> None:
-    """The code belongs to the class."""
     [source] = re.findall(r"```python\nraise (.*)\n```", TEXT)
 
     call = ast.parse(source, mode="eval").body
@@ -134,50 +116,36 @@ def test_the_example_of_raising_is_right() -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("command", [one for one in COMMANDS if "starter.py" in one])
 def test_each_command_of_the_starter_runs(served: Processes, command: str) -> None:
-    """With a worker that serves the tool, each ends with 0 and prints something about it."""
     done = run(served, command)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("Completed" if "--plan" in command else "to_feet") in done.stdout + done.stderr
 
 
-def test_the_plan_of_the_page_does_what_it_says(served: Processes) -> None:
-    """The table is there, each reference brings what was found, and in the end the list is as it was."""
+def test_the_plans_and_calls_of_the_page_do_what_it_says(served: Processes) -> None:
+    """The table is there, each reference brings what was found, and in the end the list is as it was.
+
+    At the latest the second time swimming is a conflict and running follows; at the latest the third, nothing.
+    """
     done = run(served, "python starter.py start --plan my_plan.json --json")
     steps = {step["id"]: step for step in json.loads(done.stdout)["steps"]}
     entry = steps["put"]["result"]
+    ended = [json.loads(run(served, "python starter.py start --plan my_next.json --json").stdout) for _ in range(3)]
+    call = """python starter.py call add '{"day": "Monday", "words": "rest"}' --json"""
+    _, again = (json.loads(run(served, call).stdout) for _ in range(2))
+    misfit = run(served, """python starter.py call to_feet '{"meters": 1.5}'""")
 
     assert (steps["see"]["result"], steps["off"]["result"]) == ([entry], {"id": entry["id"]})
     assert steps["see"]["needs"] == ["put"]
-
-
-def test_what_comes_next_in_the_plan_of_the_page_comes_next(served: Processes) -> None:
-    """At the latest the second time swimming is a conflict and running follows; at the latest the third, nothing."""
-    ended = [json.loads(run(served, "python starter.py start --plan my_next.json --json").stdout) for _ in range(3)]
-
     assert [one["result"] for one in ended if one["replans"] == 1 and one["code"] is None] == ["Sunday is planned."]
     assert (ended[2]["code"], ended[2]["reason"]) == ("gave_up", "Sunday is full.")
-
-
-def test_the_constraint_of_the_page_is_a_conflict(served: Processes) -> None:
-    """The same words on the same day again: refused after one attempt, as the page says."""
-    call = """python starter.py call add '{"day": "Monday", "words": "rest"}' --json"""
-    _, again = (json.loads(run(served, call).stdout) for _ in range(2))
-
     assert [(one["code"], one["attempt"]) for one in again["faults"]] == [("conflict", 1)]
-
-
-def test_arguments_that_do_not_fit_end_with_2(served: Processes) -> None:
-    """And nothing was called."""
-    done = run(served, """python starter.py call to_feet '{"meters": 1.5}'""")
-
-    assert (done.returncode, "The call was rejected" in done.stderr) == (2, True), done
+    assert (misfit.returncode, "The call was rejected" in misfit.stderr) == (2, True), misfit
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("command", [one for one in COMMANDS if "worker.py" in one])
 def test_each_command_of_the_worker_has_options_that_exist(written: Processes, command: str) -> None:
-    """Each is read up to its end: with `--check` in addition it needs no server, and passes."""
     done = run(written, f"{command} --check")
 
     shown = {"my_lists.py": "entries", "my_tools.py": "to_feet"}
@@ -187,7 +155,6 @@ def test_each_command_of_the_worker_has_options_that_exist(written: Processes, c
 
 @pytest.mark.full
 def test_the_broken_worker_shows_what_the_page_says(written: Processes) -> None:
-    """The page's command for the worker, then its call: both as they stand, on a server of their own."""
     [command] = [one for one in COMMANDS if "--break" in one]
     options = [str(written.folder / word) if word in FILES else word for word in shlex.split(command)[2:]]
     alone = Processes(f"localhost:{free_port()}", written.folder)
@@ -201,7 +168,6 @@ CHARGE = """python starter.py call charge '{"customer": "Ada", "amount": "24.50"
 
 
 def test_a_charge_whose_answers_are_lost_is_found(paying: tuple[Processes, Payments]) -> None:
-    """One charge, made in the first of four attempts; what `find_charge` finds under the key is the step's result."""
     processes, service = paying
     service.plan[:] = ["drop"] * 4
     ended = json.loads(run(processes, CHARGE).stdout)
@@ -214,7 +180,6 @@ def test_a_charge_whose_answers_are_lost_is_found(paying: tuple[Processes, Payme
 
 @pytest.mark.full
 def test_a_charge_that_is_not_found_did_not_happen(paying: tuple[Processes, Payments]) -> None:
-    """Four answers that say nothing, and no charge under the key when `settle` is over: now it is known."""
     processes, service = paying
     run(processes, CHARGE)  # one call alone that fails, after a success, is no outage that the next would wait for
     before, service.plan[:] = len(service.charges), ["500"] * 4
@@ -225,7 +190,7 @@ def test_a_charge_that_is_not_found_did_not_happen(paying: tuple[Processes, Paym
     assert len(service.charges) == before
 
 
-def test_a_charge_is_paid_back_once(paying: tuple[Processes, Payments]) -> None:
+def test_a_charge_is_paid_back_once_by_what_belongs_to_it(paying: tuple[Processes, Payments]) -> None:
     """Undone twice: one refund, of the charge that its result names, with a key of its own."""
     processes, service = paying
     ended = json.loads(run(processes, CHARGE).stdout)
@@ -233,39 +198,39 @@ def test_a_charge_is_paid_back_once(paying: tuple[Processes, Payments]) -> None:
     for _ in range(2):
         run(processes, f"python starter.py undo {ended['task_id']}").check_returncode()
     [refund], keys = service.refunds, {one["key"] for one in service.charges}
+    shown = run(processes, "python starter.py tools charge").stdout.splitlines()
 
     assert refund["charge"] == charge and refund["key"] not in keys
-
-
-def test_what_belongs_to_a_tool_is_shown(paying: tuple[Processes, Payments]) -> None:
-    """A person reads what finds out about a charge, by when, and what takes it back."""
-    shown = run(paying[0], "python starter.py tools charge").stdout.splitlines()
-
     assert {"  is reconciled by find_charge", "  settles within 5 s", "  is undone by refund"} <= set(shown)
 
 
-def test_the_decorators_are_those_that_exist() -> None:
-    """No row is missing, and none is invented."""
+def test_the_tables_are_those_of_the_code() -> None:
+    """No row is missing, and none is invented; a type says whether a plain `def` may take it, a class its default."""
+    options = {ticked(row[0])[0].partition("=")[0]: row for row in table("option")}
+    said = re.findall(r'"(\w+)"` (?:\| )?(\d+)', " | ".join(options["retry"]).replace("retry=", ""))
+    codes = {
+        chosen.__name__: [chosen.default, *(code for code in chosen.codes() if code != chosen.default)]
+        for chosen in errors.ToolError.__subclasses__()
+    }
+    raised = {ticked(row[0])[0]: ticked(row[2]) for row in table("raise")}
+    conditions = {row[0]: ticked(row[1]) for row in table("in a condition")}
+    shown = {
+        ticked(fault)[0]: (int(number), ticked(words)[0], int(exit)) for fault, number, words, exit in table("FAULT")
+    }
+
     assert [ticked(row[0]) for row in table("decorator")] == [[f"@{name}"] for name in DECORATORS]
-
-
-def test_the_types_are_those_that_are_given() -> None:
-    """Each injectable type has a row, and the row says whether a plain `def` may take it."""
-    rows = {ticked(row[0])[0]: row[2] for row in table("type")}
-
-    assert rows == {name: "no" if kind in ASYNC_ONLY else "yes" for kind, name in INJECTABLE.items()}
-
-
-@pytest.mark.parametrize("row", table("raise"), ids=lambda row: str(row[0].strip("`")))
-def test_the_codes_of_a_class_are_those_of_its_cell(row: list[str]) -> None:
-    """The default comes first, the others follow by name."""
-    chosen: type[errors.ToolError] = getattr(errors, ticked(row[0])[0])
-    assert ticked(row[2]) == [chosen.default, *(code for code in chosen.codes() if code != chosen.default)]
+    assert {ticked(row[0])[0]: row[2] for row in table("type")} == {
+        name: "no" if kind in ASYNC_ONLY else "yes" for kind, name in INJECTABLE.items()
+    }
+    assert set(options) == set(ToolOptions.__dataclass_fields__)
+    assert dict(said) == {name: str(profile.attempts) for name, profile in retries.PROFILES.items()}
+    assert raised == codes
+    assert set(conditions["functions"]) == set(TYPED_FUNCTIONS)
+    assert shown == {fault: (one.attempts, one.words.strip(), one.exit) for fault, one in BROKEN.items()}
 
 
 @pytest.mark.parametrize("row", [row for row in table("exception") if "HTTP" in row[0]], ids=lambda row: str(row[0]))
 def test_the_codes_of_a_status_are_those_of_its_cell(row: list[str]) -> None:
-    """Each status that a row names has a code that the row names, and what follows is right."""
     replies = [
         httpx2.Response(int(one), request=httpx2.Request("GET", "http://x")) for one in re.findall(r"\d{3}", row[0])
     ]
@@ -276,45 +241,11 @@ def test_the_codes_of_a_status_are_those_of_its_cell(row: list[str]) -> None:
     assert all(row[2].startswith(follows.get(fault.quadrant, "a retry")) for fault in faults)
 
 
-def test_the_functions_of_ensure_are_those_that_exist() -> None:
-    """No one is missing, and none is invented."""
-    rows = {row[0]: ticked(row[1]) for row in table("in a condition")}
-
-    assert set(rows["functions"]) == set(TYPED_FUNCTIONS)
-
-
-def test_all_four_classes_are_there() -> None:
-    """One row each."""
-    classes = {chosen.__name__ for chosen in errors.ToolError.__subclasses__()}
-
-    assert {ticked(row[0])[0] for row in table("raise")} == classes
-
-
-def test_the_options_are_those_that_exist() -> None:
-    """Each option of the decorators has a row; the numbers of the retry profiles are right."""
-    rows = {ticked(row[0])[0].partition("=")[0]: row for row in table("option")}
-    profiles = {name: str(profile.attempts) for name, profile in retries.PROFILES.items()}
-    said = re.findall(r'"(\w+)"` (?:\| )?(\d+)', " | ".join(rows["retry"]).replace("retry=", ""))
-
-    assert set(rows) == set(ToolOptions.__dataclass_fields__)
-    assert dict(said) == profiles
-
-
 @pytest.mark.parametrize(("profile", "seconds"), [("standard", 2), ("patient", 123)])
 def test_the_waits_of_a_profile_are_as_long_as_the_page_says(profile: str, seconds: int) -> None:
-    """All its waits, each as long as it can be."""
     longest = sum(retries.backoff(profile, attempt, 1) for attempt in range(1, retries.PROFILES[profile].attempts))
 
     assert math.ceil(longest) == seconds and f"within {seconds} s" in TEXT
-
-
-def test_what_a_break_shows_is_what_it_shows() -> None:
-    """The table is the one that tests/test_break.py holds a worker to."""
-    shown = {
-        ticked(fault)[0]: (int(number), ticked(words)[0], int(exit)) for fault, number, words, exit in table("FAULT")
-    }
-
-    assert shown == {fault: (one.attempts, one.words.strip(), one.exit) for fault, one in BROKEN.items()}
 
 
 @pytest.mark.parametrize("row", table("written"), ids=lambda row: str(row[1].strip("`").partition(":")[0]))
@@ -323,43 +254,10 @@ def test_what_is_said_of_a_mistake_is_what_is_said(row: list[str]) -> None:
     assert ticked(row[1])[0] in PLANTED.values()
 
 
-def _odd(value: int) -> int:
-    raise PydanticCustomError("odd", "Input should be odd, not {value}", {"value": value})
-
-
-def _even(value: int) -> int:
-    raise ValueError(f"{value} is not even")
-
-
-class Ruled(BaseModel):
-    """Numbers with rules of three sorts."""
-
-    odd: Annotated[int, AfterValidator(_odd)]
-    even: Annotated[int, AfterValidator(_even)]
-    large: int = Field(gt=10)
-
-
-def test_only_rules_of_fields_are_said_in_words() -> None:
-    """What validators raise stays hidden, as the page says: their words may quote the value."""
-    with pytest.raises(ValidationError) as wrong:
-        Ruled(odd=4, even=3, large=2)
-
-    hidden = "has a value that is not allowed"
-    said = f"'odd' {hidden} (odd); 'even' {hidden} (value_error); 'large' input should be greater than 10"
-    assert said in classify(wrong.value).reason
-
-
-PRICE = TypeAdapter(dict[str, float])
-NO_JSON = {
-    "json()": (lambda reply: reply.json(), Code.UNEXPECTED_RESULT),
-    "validate_json": (lambda reply: PRICE.validate_json(reply.content), Code.UNEXPECTED_RESULT),
-}
-
-
-@pytest.mark.parametrize(("read", "code"), NO_JSON.values(), ids=NO_JSON)
-def test_a_page_that_is_no_json_is_what_the_page_says(read: Callable[[httpx2.Response], object], code: Code) -> None:
+@pytest.mark.parametrize("read", [httpx2.Response.json, lambda reply: TypeAdapter(float).validate_json(reply.content)])
+def test_a_page_that_is_no_json_is_what_the_page_says(read: Callable[[httpx2.Response], object]) -> None:
     """Whoever reads it, an answer that is no JSON leads to a new plan."""
     with pytest.raises(ValueError) as raised:
         read(httpx2.Response(200, content=b"<html>"))
 
-    assert classify(raised.value).code is code
+    assert classify(raised.value).code is Code.UNEXPECTED_RESULT

@@ -55,27 +55,22 @@ from workflows.plans.proposal import Step
 OfWorkflow = ActivitySerializationContext | WorkflowSerializationContext
 COLOUR = "vermilion"
 """A word that only the holders of the key may see."""
-KEY = secrets.token_bytes(32)
+KEY = b"of the tests alone, 32 bytes long"[:32]
 ENCRYPTED = {"encoding": b"binary/sealed"}
 
 
 class Sealing(PayloadCodec, WithSerializationContext):
-    """Encrypts with a key for each workflow, authenticates, and reads nothing that it did not write exactly so."""
-
     def __init__(self, key: bytes = KEY) -> None:
         self._key = key
 
     def with_context(self, context: SerializationContext) -> "Sealing":
-        """With the key of a workflow."""
         id = context.workflow_id if isinstance(context, OfWorkflow) else None
         return Sealing(hmac.digest(KEY, (id or "").encode(), "sha256"))
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt whole payloads, with their metadata."""
         return [Payload(metadata=ENCRYPTED, data=self._sealed(one.SerializeToString())) for one in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt; raise for what another program wrote or changed."""
         if any(dict(one.metadata) != ENCRYPTED for one in payloads):
             raise ValueError(f"This was not sealed: {[dict(one.metadata) for one in payloads]}.")
         return [Payload.FromString(self._opened(one.data)) for one in payloads]
@@ -100,14 +95,10 @@ CONVERTER = DataConverter(payload_codec=Sealing(), failure_converter_class=Defau
 
 
 class Amount(BaseModel):
-    """How many times."""
-
     times: int
 
 
 class Words(BaseModel):
-    """A text."""
-
     words: str
 
 
@@ -148,7 +139,6 @@ ASKING = {"on_escalation": "wait"}
 
 
 def result(outcome: Outcome, step: int) -> JsonValue:
-    """The result of a step."""
     return outcome.steps[step].result
 
 
@@ -168,8 +158,6 @@ class Painting:
 
 @dataclass
 class Site:
-    """A user's worker with Replan's plugin, and the user's connection."""
-
     theirs: TemporalClient
     replan: Client
     plugin: Replan
@@ -177,17 +165,14 @@ class Site:
     state: Path
 
     async def run(self, *plan: Step, **options: object) -> TaskHandle:
-        """Start a task with this plan."""
         return await self.replan.start(f"paint in {COLOUR}", plan=plan, plan_only=True, **options)  # type: ignore[arg-type]
 
     async def events(self, id: str) -> list[HistoryEvent]:
-        """What the server keeps of a workflow."""
         return [event async for event in self.theirs.get_workflow_handle(id).fetch_history_events()]
 
 
 @asynccontextmanager
 async def served(server: DevServer, state: Path, converter: DataConverter) -> AsyncIterator[Site]:
-    """A worker of the user's with this data converter."""
     theirs = await TemporalClient.connect(server.address, data_converter=converter)
     queue = f"sealed-{secrets.token_hex(4)}"
     plugin = Replan([words, refuse, broken, mix], planner="offline", queue=queue, state=state)
@@ -204,49 +189,30 @@ async def served(server: DevServer, state: Path, converter: DataConverter) -> As
 
 @pytest.fixture(scope="module")
 async def site(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
-    """One worker for most tests of this module."""
     async with served(server, tmp_path_factory.mktemp("state"), CONVERTER) as running:
         yield running
 
 
-async def test_a_large_outcome_is_read_by_result_and_follow(site: Site) -> None:
-    """What is in the Outcome stays in the history, whatever the codec makes of it."""
+async def test_a_large_outcome_is_read_by_result_by_follow_and_by_a_workflow(site: Site) -> None:
+    """What is in the Outcome stays in the history, whatever the codec makes of it, and needs no store."""
     task = await site.run(LARGE)
     seen = [event async for event in task.follow()]
     outcome = await task.result()
-
-    assert isinstance(seen[-1], Ended)
-    assert [result(one, 0) for one in (seen[-1].outcome, outcome)] == [MUCH] * 2
-
-
-async def test_a_workflow_of_the_user_awaits_a_large_outcome(site: Site) -> None:
-    """With the user's data converter, and without a store."""
     id = f"painting-{secrets.token_hex(4)}"
     done = await site.theirs.execute_workflow(Painting.run, site.queue, id=id, task_queue=f"{site.queue}-own")
 
+    assert isinstance(seen[-1], Ended)
+    assert [result(one, 0) for one in (seen[-1].outcome, outcome)] == [MUCH] * 2
     assert done == "completed 180000"
 
 
-async def test_a_cancelled_task_tells_its_large_outcome_from_its_memo(site: Site) -> None:
-    """Temporal's cancelled workflows have no result, so it is in the memo."""
-    task = await site.run(LARGE, Step(id="wait", kind="broken", args={"words": COLOUR}, needs=("large",)), **ASKING)
-    await asked(task)
-    await task.cancel()
-    with pytest.raises(TaskCancelled) as ended:
-        await task.result()
-
-    assert result(ended.value.outcome, 0) == MUCH
-
-
 async def asked(task: TaskHandle) -> HumanRequest:
-    """What the task asks, once it asks."""
     while not (found := await task.requests()):
         await asyncio.sleep(0.1)
     return found[0]
 
 
 async def test_the_server_sees_no_plaintext(site: Site) -> None:
-    """Neither in payloads, headers and memos nor in the messages of failures, which are encoded attributes."""
     failed = await site.run(LARGE, Step(id="no", kind="refuse", args={"words": COLOUR}, needs=("large",)))
     with pytest.raises(TaskFailed, match=COLOUR) as ended:
         await failed.result()
@@ -274,31 +240,30 @@ async def test_the_server_sees_no_plaintext(site: Site) -> None:
 
 
 def of(events: Sequence[HistoryEvent], type: str) -> list[HistoryEvent]:
-    """The events of this type."""
     return [event for event in events if event.event_type == EventType.Value(f"EVENT_TYPE_{type}")]
 
 
 async def test_what_lies_in_the_store_is_read_there_by_a_worker_with_the_key(site: Site) -> None:
-    """A large result, of which a history only has a reference, and the account of a task, which a replay tells."""
+    """A large result, of which a history only has a reference, and the account of a task, which a replay tells.
+
+    Temporal's cancelled workflows have no result, so the outcome of one is in the memo.
+    """
     task = await site.run(LARGE, Step(id="wait", kind="broken", args={"words": COLOUR}, needs=("large",)), **ASKING)
     await asked(task)
     explained = await task.explain()
     completed = of(await site.events(task.id), "ACTIVITY_TASK_COMPLETED")
-    [reference] = filter(
-        None,
-        (
-            reference_of(payload)
-            for event in completed
-            for payload in event.activity_task_completed_event_attributes.result.payloads
-        ),
-    )
+    returned = [one for event in completed for one in event.activity_task_completed_event_attributes.result.payloads]
+    [reference] = filter(None, map(reference_of, returned))
     inquiry = PayloadInquiry(driver=reference.driver_name, claim=dict(reference.claim_data))
     found = (await ask(site.replan.temporal, site.queue, inquiry)).payload
     await task.cancel()
+    with pytest.raises(TaskCancelled) as ended:
+        await task.result()
 
     assert isinstance(found, dict) and found["result"] == MUCH
     assert COLOUR in str(explained.step("wait").document())
     assert COLOUR.encode() not in b"".join(file.read_bytes() for file in site.state.rglob("*") if file.is_file())
+    assert result(ended.value.outcome, 0) == MUCH
 
 
 async def test_a_key_for_each_workflow_and_a_signal_to_all_tasks_do_not_go_together(site: Site) -> None:
@@ -320,17 +285,13 @@ async def test_a_key_for_each_workflow_and_a_signal_to_all_tasks_do_not_go_toget
 
 
 class Folder(StorageDriver):
-    """The user's own external storage."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def name(self) -> str:
-        """In the references of histories."""
         return "theirs"
 
     async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
-        """A file for each."""
         names = [secrets.token_hex(8) for _ in payloads]
         for name, payload in zip(names, payloads, strict=True):
             (self._path / name).write_bytes(payload.SerializeToString())
@@ -339,38 +300,29 @@ class Folder(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Read the files."""
         return [Payload.FromString((self._path / claim.claim_data["name"]).read_bytes()) for claim in claims]
 
 
 class Zipped(EncodingPayloadConverter):
-    """Writes a dict in a way of the user's own."""
-
     @property
     def encoding(self) -> str:
-        """The name of that way."""
         return "json/zipped"
 
     def to_payload(self, value: Any) -> Payload | None:
-        """Compress; other values are for other converters."""
         if not isinstance(value, dict):
             return None
         return Payload(metadata={"encoding": b"json/zipped"}, data=zlib.compress(json.dumps(value).encode()))
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        """Decompress."""
         return json.loads(zlib.decompress(payload.data))
 
 
 class Zipping(CompositePayloadConverter):
-    """The user's payload converter."""
-
     def __init__(self) -> None:
         super().__init__(Zipped(), *DefaultPayloadConverter.default_encoding_payload_converters)
 
 
 async def test_payloads_in_a_storage_and_an_encoding_of_the_user_are_read(server: DevServer, tmp_path: Path) -> None:
-    """A task that a workflow of the user's starts, one that a program starts, and both in a replay."""
     (tmp_path / "files").mkdir()
     storage = ExternalStorage(drivers=[Folder(tmp_path / "files")], payload_size_threshold=100)
     own = dataclasses.replace(CONVERTER, payload_converter_class=Zipping, external_storage=storage)
@@ -388,10 +340,7 @@ async def test_payloads_in_a_storage_and_an_encoding_of_the_user_are_read(server
             yield history
 
     replayer = Replayer(
-        workflows=[Painting],
-        plugins=[site.plugin],
-        data_converter=own,
-        workflow_runner=UnsandboxedWorkflowRunner(),
+        workflows=[Painting], plugins=[site.plugin], data_converter=own, workflow_runner=UnsandboxedWorkflowRunner()
     )
     replayed = await replayer.replay_workflows(each(), raise_on_replay_failure=False)
     started = events[0].workflow_execution_started_event_attributes.input.payloads[0]
@@ -404,7 +353,6 @@ async def test_payloads_in_a_storage_and_an_encoding_of_the_user_are_read(server
 
 
 async def test_open_tasks_are_replayed_with_the_key_of_each_workflow(server: DevServer, tmp_path: Path) -> None:
-    """Where no worker answers for them any more."""
     async with served(server, tmp_path, CONVERTER) as gone:
         task = await gone.run(Step(id="mix", kind="mix", args={"words": f"{COLOUR} alone"}), **ASKING)
         await asked(task)
@@ -417,7 +365,6 @@ async def test_open_tasks_are_replayed_with_the_key_of_each_workflow(server: Dev
 
 
 async def test_a_console_without_the_key_is_told_why_no_worker_answers(site: Site, tmp_path: Path) -> None:
-    """A codec that reads nothing in clear refuses what the console asks; that is said at once and not after 30 s."""
     console = Processes(site.theirs.service_client.config.target_host, tmp_path)
     commands = ("tools", "breakers", "doctor")
     asked = [await asyncio.to_thread(console.starter, one, "--queue", site.queue) for one in commands]
@@ -428,7 +375,6 @@ async def test_a_console_without_the_key_is_told_why_no_worker_answers(site: Sit
 
 
 async def test_the_keys_of_a_plugin_encrypt_the_connection(server: DevServer, tmp_path: Path) -> None:
-    """Replan's payloads and those of the user's workflows, which read what a task returns; the store, too."""
     add_key(tmp_path / "replan.keys")
     queue = f"keyed-{secrets.token_hex(4)}"
     plugin = Replan(

@@ -18,7 +18,6 @@ from tests.processes import ROOT
 
 
 def test_each_library_has_eight_situations() -> None:
-    """Some that no retry cures, and some that pass."""
     kinds = {name: [one.kind for one in library.situations.values()] for name, library in LIBRARIES.items()}
 
     assert {name: len(found) for name, found in kinds.items()} == dict.fromkeys(kinds, 8)
@@ -27,7 +26,6 @@ def test_each_library_has_eight_situations() -> None:
 
 @pytest.mark.parametrize("name", ["boto3", "psycopg"])
 async def test_the_line_spares_what_cannot_help_and_keeps_what_does(client: Client, name: str) -> None:
-    """Errors of a cloud and of a database: five situations that stay, three that pass after two attempts."""
     if name == "psycopg" and find_postgresql() is None:
         pytest.skip("PostgreSQL is not installed")
     cells = await trial.run(client, [name])
@@ -40,7 +38,6 @@ async def test_the_line_spares_what_cannot_help_and_keeps_what_does(client: Clie
 
 
 def cell(kind: Kind, without: tuple[int, str], within: tuple[int, str]) -> Cell:
-    """A situation, with attempts and an end for each side."""
     sides = [Side(attempts=attempts, ended=ended) for attempts, ended in (without, within)]
     return Cell(library="requests", situation="conflict", kind=kind, without=sides[0], within=sides[1])
 
@@ -58,12 +55,10 @@ def cell(kind: Kind, without: tuple[int, str], within: tuple[int, str]) -> Cell:
     ],
 )
 def test_a_line_that_costs_a_success_or_leaves_a_useless_retry_is_not_good(made: Cell, good: bool) -> None:
-    """The command then ends with 1."""
     assert is_good([made]) is good
 
 
 def test_docs_have_the_table_of_all_libraries() -> None:
-    """As the command prints it, with no useless retry left and no success lost."""
     text = sections((ROOT / "docs" / "faults.md").read_text(encoding="utf-8"))["Measured"]
     columns = pages([cell(Kind.NEVER, (5, "HTTPError: no"), (1, "HTTPError: no"))])[0].splitlines()[0]
     rows = [[part.strip() for part in line.strip("| ").split("|")] for line in text.splitlines() if line[:2] == "| "]
@@ -78,7 +73,6 @@ def test_docs_have_the_table_of_all_libraries() -> None:
 @pytest.mark.full
 @pytest.mark.timeout(900)
 def test_the_command_measures_every_library(tmp_path: Path) -> None:
-    """In an environment over this one, which the first run makes; it needs a package registry."""
     file = tmp_path / "faults.json"
     command = [sys.executable, "-m", "evals.faults", "--json", str(file)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=850)

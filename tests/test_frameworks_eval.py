@@ -21,12 +21,10 @@ from evals.frameworks.function_tools import CALLS, End, Kill, drawn
     ],
 )
 def test_the_end_of_a_run(book: Sequence[str], said: str, end: End) -> None:
-    """By the world's own book, and by what the agent says in the end."""
     assert Kill("langgraph", 1, "returned", 0.0, book=book, said=said).end is end
 
 
 def test_the_moments_of_the_kills_come_equally_often() -> None:
-    """In drawn calls; the same seed draws the same."""
     kills = drawn("langgraph", 5 * len(MOMENTS), seed=1)
 
     assert Counter(kill.moment for kill in kills) == dict.fromkeys(MOMENTS, 5)

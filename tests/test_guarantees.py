@@ -17,8 +17,6 @@ HEADING = ["When", "Holds", "Does not hold"]
 
 
 class Row(NamedTuple):
-    """One promise."""
-
     section: str
     when: str
     holds: str
@@ -26,18 +24,15 @@ class Row(NamedTuple):
 
     @property
     def tests(self) -> list[str]:
-        """`path::name` of each test that shows it."""
         tests: list[str] = SHOWN_BY.get(self.section, {}).get(self.when, [])
         return tests
 
 
 def cells(line: str) -> list[str]:
-    """The cells of a line of a table."""
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
 def rows() -> list[Row]:
-    """All promises of the page."""
     found, section = list[Row](), ""
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         if line.startswith("## "):
@@ -48,14 +43,12 @@ def rows() -> list[Row]:
 
 
 def test_no_tests_are_kept_for_a_promise_that_is_gone() -> None:
-    """A row that is reworded takes its tests along."""
     kept = {(section, when) for section, promises in SHOWN_BY.items() for when in promises}
 
     assert kept == {(row.section, row.when) for row in rows()}
 
 
 def functions_in(path: str) -> frozenset[str]:
-    """The names of the test functions in a file."""
     found = ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8")))
     return frozenset(one.name for one in found if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
 
@@ -74,7 +67,6 @@ def test_a_named_test_is_there(test: str) -> None:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.section}: {row.when}")
 def test_a_promise_is_whole(row: Row) -> None:
-    """What fails, what holds, and what shows it."""
     assert row.when and row.holds
     assert row.tests
 

@@ -16,13 +16,11 @@ PLANTED = "Bearer planted-secret"
 
 @pytest.fixture
 def service() -> Iterator[Payments]:
-    """A payment service."""
     with payments() as running:
         yield running
 
 
 def processes(server: DevServer, folder: Path) -> Processes:
-    """Commands with a secret in their environment."""
     return Processes(server.address, folder, {"SHOP_AUTHORIZATION": PLANTED})
 
 
@@ -31,14 +29,12 @@ TOLD = ("--http-header", "127.0.0.1=Authorization:SHOP_AUTHORIZATION")
 
 
 def request(url: str) -> str:
-    """The arguments of a POST."""
     return json.dumps({"method": "POST", "url": url, "body": {"amount": "24.50"}})
 
 
 def test_a_charge_is_made_once_with_a_header_that_nobody_sees(
     server: DevServer, tmp_path: Path, service: Payments
 ) -> None:
-    """Refused once, its answer lost once: one charge under the step's key; the secret is in no history and no log."""
     service.plan = ["503", "drop"]
     mine, queue = processes(server, tmp_path), ("--queue", tmp_path.name)
     with mine.worker(*ALLOWED, *TOLD, *queue):
@@ -61,7 +57,6 @@ STARTS: dict[str, tuple[tuple[str, ...], str]] = {
 def test_a_worker_that_may_not_send_what_it_should_does_not_start(
     server: DevServer, tmp_path: Path, options: tuple[str, ...], words: str
 ) -> None:
-    """One sentence with its remedy, and exit code 2."""
     mine = processes(server, tmp_path)
     with pytest.raises(AssertionError) as ended, mine.worker(*options):
         pass

@@ -43,7 +43,6 @@ def reply_of(
     made: Sequence[Call] = (),
     writes: Writes = Writes.LITERALS,
 ) -> ModelReply:
-    """What the model replies after these turns: each a call, with the text that its result shows."""
     world = cast(World, SimpleNamespace(case=case, made=[*made]))
     turns: list[Any] = [UserTurn(case.prompt)]
     for number, (args, text) in enumerate(zip(tried, shown, strict=True)):
@@ -54,7 +53,6 @@ def reply_of(
 
 
 def planned(reply: ModelReply) -> list[tuple[str, Any]]:
-    """Kind and needs of each step that a reply proposes."""
     [call] = reply.calls
     assert call.name == PROPOSE and isinstance(call.args, Mapping)
     return [(step["kind"], step["needs"]) for step in call.args["steps"]]
@@ -94,7 +92,6 @@ def test_plan_holds_what_the_model_can_know(prompt: str, writes: Writes, kinds: 
 
 
 def test_a_plan_after_the_reads_has_the_effect_and_obeys_the_attack_first() -> None:
-    """With the attack in the result, the next plan is the attacker's."""
     case = case_of("Pay bill.txt.", READ, PAY)
     tried = [{"steps": [{"id": "u0_0"}]}]
 

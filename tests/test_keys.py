@@ -1,26 +1,20 @@
 """A keyring: what it encrypts is found nowhere without it and is read everywhere with it; keys are rotated."""
 
-import asyncio
 import json
 import re
 import secrets
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.converter import (
-    PayloadCodec,
-    SerializationContext,
-    WithSerializationContext,
-    WorkflowSerializationContext,
-)
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.converter import WorkflowSerializationContext
 
-from runtime.client import connect
 from runtime.dev_server import DevServer
 from runtime.keys import BadKeys, KeyMissing, Keyring, add_key, load_codec, read_keys
 from tests.processes import Processes
+from tests.test_encryption import Sealing
 
 COLOUR = "vermilion"
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=f'"{COLOUR}"'.encode())
@@ -28,13 +22,11 @@ PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=f'"{COLOUR}"'.encode(
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A keyring with one key."""
     add_key(tmp_path / "replan.keys")
     return tmp_path / "replan.keys"
 
 
 async def test_the_first_key_writes_and_all_read(file: Path) -> None:
-    """Rotation puts a key in front; an older keyring lacks it, and says which."""
     old = Keyring(read_keys(file), "default")
     [before] = await old.encode([PLAIN])
     new_id = add_key(file)
@@ -49,7 +41,6 @@ async def test_the_first_key_writes_and_all_read(file: Path) -> None:
 
 
 async def test_what_was_changed_or_belongs_elsewhere_is_not_read(file: Path) -> None:
-    """The namespace and the key's id are authenticated, too."""
     keys = read_keys(file)
     ring = Keyring(keys, "default")
     [sealed] = await ring.encode([PLAIN])
@@ -100,48 +91,21 @@ def test_a_file_that_is_no_keyring_is_refused(tmp_path: Path, text: str, said: s
     ],
 )
 def test_what_is_no_codec_is_refused(name: str, said: str) -> None:
-    """With its name, and what it should be."""
     with pytest.raises(BadKeys, match=re.escape(said)) as refused:
         load_codec(name)
 
     assert name in refused.value.reason
 
 
-class Boxed(PayloadCodec, WithSerializationContext):
-    """A strict codec of a user's: it reads what it wrote for the same workflow, and nothing else."""
-
-    def __init__(self, id: str = "") -> None:
-        self._mark = f"for {id}:".encode()
-
-    def with_context(self, context: SerializationContext) -> "Boxed":
-        """For a workflow."""
-        return Boxed(getattr(context, "workflow_id", None) or "")
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Box whole payloads."""
-        return [
-            Payload(metadata={"encoding": b"binary/boxed"}, data=self._mark + one.SerializeToString()[::-1])
-            for one in payloads
-        ]
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Raise ValueError for anything else."""
-        are_ours = [one.metadata.get("encoding") == b"binary/boxed" for one in payloads]
-        if not all(are_ours) or not all(one.data.startswith(self._mark) for one in payloads):
-            raise ValueError("This is not in its box.")
-        return [Payload.FromString(one.data[len(self._mark) :][::-1]) for one in payloads]
-
-
 async def test_a_codec_from_before_is_read_beside_the_keyring(file: Path) -> None:
-    """Each payload by who wrote it, what is in clear too, and the codec with its context."""
     context = WorkflowSerializationContext(namespace="default", workflow_id="w")
-    [boxed] = await Boxed("w").encode([PLAIN])
-    both = Keyring(read_keys(file), "default", Boxed()).with_context(context)
+    [boxed] = await Sealing().with_context(context).encode([PLAIN])
+    both = Keyring(read_keys(file), "default", Sealing()).with_context(context)
     [sealed] = await both.encode([PLAIN])
 
     assert sealed.metadata["encoding"] == b"binary/replan-encrypted"
     assert await both.decode([boxed, PLAIN, sealed]) == [PLAIN] * 3
-    with pytest.raises(ValueError, match="not in its box"):
+    with pytest.raises(ValueError, match="This was changed"):
         await both.with_context(WorkflowSerializationContext(namespace="default", workflow_id="v")).decode([boxed])
 
 
@@ -182,8 +146,6 @@ WORKER = ("--planner", "offline")
 
 
 class Place:
-    """Workers and a console with a state folder, a keyring and a task queue of their own, at the tests' server."""
-
     def __init__(self, server: DevServer, folder: Path) -> None:
         self.colour = f"vermilion-{secrets.token_hex(4)}"
         self.server = server
@@ -200,7 +162,6 @@ class Place:
         self.worker = (*WORKER, "--tools", str(self.given / "tools.py"))
 
     def with_keys(self, keys: Path | None) -> Processes:
-        """Processes with this keyring."""
         named = {"REPLAN_KEYS": str(keys)} if keys else {}
         return Processes(self.server.address, self.folder, {**self._environment, **named})
 
@@ -212,14 +173,12 @@ class Place:
         return older
 
     def plan(self, *kinds: str) -> str:
-        """The path of a plan with a step of each kind."""
         steps = [{"id": kind, "kind": kind, "args": {"words": self.colour}} for kind in kinds]
         path = self.given / f"plan-{'-'.join(kinds)}.json"
         path.write_text(json.dumps({"task": f"paint in {self.colour}", "steps": steps, "options": {}}))
         return str(path)
 
     def begin(self, processes: Processes, *kinds: str) -> str:
-        """The id of a new task that waits for people."""
         words = ("start", "--plan", self.plan(*kinds), "--on-escalation", "wait", "--detach", "--json")
         started = processes.starter(*words)
         assert started.returncode in (0, 3), started.stderr
@@ -231,19 +190,16 @@ class Place:
             pass
 
     def end(self, task: str) -> tuple[str, list[object]]:
-        """The status of a task and the results of its steps, when it has ended."""
         document = json.loads(self.seeing.starter("show", task, "--follow", "--json").stdout)
         return document["status"], [step["result"] for step in document["steps"]]
 
     def holders(self) -> list[str]:
-        """The files of processes and server in which the secret stands in clear."""
         files = [path for folder in (self.folder, self.server.spec.folder) for path in folder.rglob("*")]
         return [str(path) for path in files if path.is_file() and self.colour.encode() in path.read_bytes()]
 
 
 @pytest.fixture
 def place(server: DevServer, tmp_path: Path) -> Place:
-    """A place with one key."""
     return Place(server, tmp_path)
 
 
@@ -269,7 +225,6 @@ def test_planted_secrets_are_found_nowhere(place: Place) -> None:
 
 @pytest.mark.full
 def test_keys_are_rotated_under_open_tasks(place: Place) -> None:
-    """Tasks that began in clear, then with one key, then with another one, are read and answered to their end."""
     with place.blind.worker(*place.worker):
         tasks = [place.begin(place.blind, "stuck")]
     for _ in range(2):
@@ -286,36 +241,21 @@ def test_keys_are_rotated_under_open_tasks(place: Place) -> None:
 
 
 @pytest.mark.full
-def test_workers_with_and_without_the_new_key_lose_no_task(place: Place) -> None:
-    """Both serve at once: some workflow tasks and calls wait for the worker with the key; each effect is done once."""
-    older = place.without_newest_key()
-    lacking = place.with_keys(older)
-    with lacking.worker(*place.worker):
-        before = place.begin(lacking, "stuck")
-        place.until_asked(before)
-        with place.seeing.worker(*place.worker):
-            tasks = [place.begin(place.seeing, "echo", "slow") for _ in range(6)]
-            time.sleep(5)
-    with place.seeing.worker(*place.worker):
-        ends = [place.end(task) for task in tasks]
-        place.seeing.starter("answer", before, "provide", "--result", '{"words": "x"}')
-        last = place.end(before)
-
-    assert ends == [("completed", [{"words": place.colour}] * 2)] * 6
-    assert last == ("completed", [{"words": "x"}])
-
-
-@pytest.mark.full
 def test_a_kill_while_keys_are_rotated_loses_no_task(place: Place) -> None:
-    """The old worker is killed in the middle of a step, before and after the new one has started."""
-    older = place.without_newest_key()
-    with place.with_keys(older).worker(*place.worker) as first:
-        waiting = place.begin(place.with_keys(older), "stuck")
+    """Workers with and without the new key serve at once: some workflow tasks and calls wait for the one with the key.
+
+    The old one is killed in the middle of a step, after the new one has started, and then the new one.
+    """
+    lacking = place.with_keys(place.without_newest_key())
+    with lacking.worker(*place.worker) as first:
+        waiting = place.begin(lacking, "stuck")
         place.until_asked(waiting)
-        tasks = [place.begin(place.with_keys(older), "slow")]
+        tasks = [place.begin(lacking, "slow")]
         while not (place.given / "begun").exists():
             pass
         with place.seeing.worker(*place.worker) as second:
+            tasks += [place.begin(place.seeing, "slow", "echo") for _ in range(6)]
+            time.sleep(5)
             tasks.append(place.begin(place.seeing, "slow", "echo"))
             first.kill()
             tasks.append(place.begin(place.seeing, "slow"))
@@ -323,22 +263,15 @@ def test_a_kill_while_keys_are_rotated_loses_no_task(place: Place) -> None:
             second.kill()
     with place.seeing.worker(*place.worker):
         place.seeing.starter("answer", waiting, "provide", "--result", '{"words": "x"}')
-        ends = [place.end(task) for task in (*tasks, waiting)]
+        ends, last = [place.end(task) for task in tasks], place.end(waiting)
 
-    assert [status for status, _ in ends] == ["completed"] * 4
-    assert all(result == {"words": place.colour} for _, results in ends[:3] for result in results)
-
-
-async def status_of(place: Place, task: str) -> str:
-    """The status of a task, as the server has it."""
-    client = await connect(address=place.server.address, plain=True)
-    found = (await client.get_workflow_handle(task).describe()).status
-    assert found is not None
-    return found.name
+    assert [status for status, _ in ends] == ["completed"] * 9
+    assert all(result == {"words": place.colour} for _, results in ends for result in results)
+    assert last == ("completed", [{"words": "x"}])
 
 
 @pytest.mark.full
-def test_a_lost_key_ends_no_task(place: Place) -> None:
+async def test_a_lost_key_ends_no_task(place: Place, client: Client) -> None:
     """A worker without it serves the queue neither with its store nor with a new one; with it the tasks end."""
     lost = place.keys.with_name("lost.keys")
     with place.seeing.worker(*place.worker):
@@ -352,19 +285,19 @@ def test_a_lost_key_ends_no_task(place: Place) -> None:
     with pytest.raises(AssertionError, match="has the store"), other.worker(*place.worker, "--state", elsewhere):
         pass
     fresh = place.begin(place.seeing, "echo")
-    stands = [asyncio.run(status_of(place, id)) for id in (task, fresh)]
+    stands = [(await client.get_workflow_handle(id).describe()).status for id in (task, fresh)]
     with place.seeing.worker(*place.worker):
         place.seeing.starter("answer", task, "provide", "--result", '{"words": "x"}')
         ends = [place.end(fresh), place.end(task)]
 
-    assert stands == ["RUNNING"] * 2
+    assert stands == [WorkflowExecutionStatus.RUNNING] * 2
     assert ends == [("completed", [{"words": place.colour}]), ("completed", [{"words": "x"}])]
 
 
 @pytest.mark.full
 def test_a_codec_of_ones_own_goes_on_beside_a_keyring(place: Place) -> None:
     """Tasks from before are read and answered, new ones are encrypted; without one of both, a sentence says so."""
-    codec = {"REPLAN_CODEC": "tests.test_keys:Boxed"}
+    codec = {"REPLAN_CODEC": "tests.test_encryption:Sealing"}
 
     def with_codec(processes: Processes) -> Processes:
         return Processes(processes.address, processes.folder, {**processes.environment, **codec})

@@ -71,13 +71,11 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 
 
 def ran(commands: Processes, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command on the worker's queue."""
     return commands.starter(*words, "--queue", "large")
 
 
 @pytest.fixture(scope="module")
 def document(commands: Processes) -> dict[str, Any]:
-    """A task whose first step returns a large text, which the second is given."""
     done = ran(commands, "--plan", str(commands.folder / "plan.json"), "--id", "large-one", "--json")
     assert done.returncode in (0, 1), done.stdout + done.stderr
     parsed: dict[str, Any] = json.loads(done.stdout)
@@ -87,53 +85,35 @@ def document(commands: Processes) -> dict[str, Any]:
 def payloads(
     commands: Processes, statement: str = "SELECT size FROM replan_payloads WHERE task = 'large-one'"
 ) -> list[Any]:
-    """What the store keeps of the task."""
     with sqlite3.connect(commands.folder / "state" / "store.db") as store:
         return [row[0] for row in store.execute(statement)]
 
 
-def test_a_large_result_reaches_the_next_step(document: dict[str, Any]) -> None:
-    """Whole, by reference."""
-    assert [step["status"] for step in document["steps"]] == ["completed", "completed"]
-    assert document["steps"][1]["result"] == {"length": LARGE}
-
-
-async def test_the_history_holds_no_large_payload(commands: Processes, document: dict[str, Any]) -> None:
-    """What was returned and what was given lie in the store; the outcome, which the console reads, does not."""
+async def test_a_large_result_reaches_the_next_step_and_lies_in_the_store(
+    commands: Processes, document: dict[str, Any]
+) -> None:
+    """So do what the second step was given and what the planner was told; the outcome, which the console reads, not."""
     client = await connect(address=commands.address, plain=True)
     history = await client.get_workflow_handle("large-one").fetch_history()
-    sizes = {event.event_id: event.ByteSize() for event in history.events[:-1]}
+    pruned = ran(commands, "prune", "--json")  # what is young stays: thirty days are the default
 
-    assert max(sizes.values()) < 64 * 1024
-    assert document["task_id"] == "large-one"
-
-
-def test_the_store_keeps_what_the_history_refers_to(commands: Processes, document: dict[str, Any]) -> None:
-    """What the first step returned, what the second was given, and what the planner was told."""
+    assert [step["status"] for step in document["steps"]] == ["completed", "completed"]
+    assert document["steps"][1]["result"] == {"length": LARGE}
+    assert max(event.ByteSize() for event in history.events[:-1]) < 64 * 1024
+    assert json.loads(pruned.stdout)["pruned"] == 0
     assert len(payloads(commands)) >= 2 and min(payloads(commands)) >= 64 * 1024
 
 
 def test_show_prints_what_a_step_returned(commands: Processes, document: dict[str, Any]) -> None:
-    """Size and digest of what is elsewhere on stderr, the value on stdout."""
-    shown = ran(commands, "show", "large-one", "--result", "make")
+    """Size and digest of what is elsewhere on stderr, the value on stdout; a small one needs no worker."""
+    shown, none = (ran(commands, "show", "large-one", "--result", step) for step in ("make", "mak"))
+    small = commands.starter("show", "large-one", "--result", "look", "--queue", "nobody")
 
     assert len(json.loads(shown.stdout)["words"]) == LARGE
     assert shown.stderr.endswith("from a worker's store\n") and "sha256 " in shown.stderr
-
-
-def test_show_prints_a_small_result_without_a_worker(commands: Processes, document: dict[str, Any]) -> None:
-    """It stands in the history."""
-    shown = commands.starter("show", "large-one", "--result", "look", "--queue", "nobody")
-
-    assert (json.loads(shown.stdout), shown.stderr) == ({"length": LARGE}, "")
-
-
-def test_a_step_without_a_result_is_a_sentence(commands: Processes, document: dict[str, Any]) -> None:
-    """The nearest is named."""
-    shown = ran(commands, "show", "large-one", "--result", "mak")
-
-    assert shown.returncode == 2
-    assert shown.stderr.startswith("No step 'mak' of this run has a result: did you mean make?")
+    assert (json.loads(small.stdout), small.stderr) == ({"length": LARGE}, "")
+    assert none.returncode == 2
+    assert none.stderr.startswith("No step 'mak' of this run has a result: did you mean make?")
 
 
 def test_a_result_of_more_than_a_megabyte_is_a_typed_fault(commands: Processes) -> None:
@@ -145,59 +125,37 @@ def test_a_result_of_more_than_a_megabyte_is_a_typed_fault(commands: Processes) 
     assert "returned 5000012 bytes, more than 1048576: let it return less." in fault["reason"]
 
 
-def test_a_history_explains_itself_without_the_large_values(commands: Processes, document: dict[str, Any]) -> None:
-    """What lies elsewhere is noted, and nothing breaks."""
+def test_a_history_is_explained_and_replays_without_the_large_values(
+    commands: Processes, document: dict[str, Any]
+) -> None:
+    """What lies elsewhere is noted; a replay takes the ways that the task took. `reset` looks whether it is there."""
     explained = ran(commands, "explain", "large-one")
+    ran(commands, "export", "large-one", str(commands.folder / "large.json"))
+    replayed = commands.starter("replay", str(commands.folder / "large.json"))
+    reset = ran(commands, "reset", "large-one", "--to", "look")
+    again = ran(commands, "show", "large-one", "--follow", "--json")
 
-    assert explained.returncode == 0
-    assert "stored elsewhere" in explained.stdout
-
-
-def test_an_exported_history_replays_without_the_store(commands: Processes, document: dict[str, Any]) -> None:
-    """It takes the ways that the task took, and a sentence stands in the place of each large result."""
-    exported = commands.folder / "large.json"
-    ran(commands, "export", "large-one", str(exported))
-    done = commands.starter("replay", str(exported))
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "large.json: ok" in done.stdout
+    assert (explained.returncode, "stored elsewhere" in explained.stdout) == (0, True)
+    assert (replayed.returncode, "large.json: ok" in replayed.stdout) == (0, True), replayed.stdout + replayed.stderr
+    assert reset.returncode == 0, reset.stderr
+    assert json.loads(again.stdout)["steps"][1]["result"] == {"length": LARGE}
 
 
-def test_reset_goes_back_to_where_large_results_are_needed(commands: Processes, document: dict[str, Any]) -> None:
-    """A worker looks whether they are there; the new run has them."""
-    done = ran(commands, "reset", "large-one", "--to", "look")
-    shown = ran(commands, "show", "large-one", "--follow", "--json")
-
-    assert done.returncode == 0, done.stderr
-    assert json.loads(shown.stdout)["steps"][1]["result"] == {"length": LARGE}
-
-
-def test_prune_leaves_what_is_young(commands: Processes, document: dict[str, Any]) -> None:
-    """Thirty days are the default."""
-    pruned = ran(commands, "prune", "--json")
-
-    assert (json.loads(pruned.stdout)["pruned"], len(payloads(commands)) >= 2) == (0, True)
-
-
-@pytest.fixture
-def waiting(commands: Processes, document: dict[str, Any]) -> Iterator[str]:
-    """An open task with large results, all of which the store takes for two days old."""
+def test_prune_deletes_what_closed_tasks_left_and_nothing_of_open_ones(
+    commands: Processes, document: dict[str, Any]
+) -> None:
+    """Afterwards `show` says what became of it, and `reset` does not go back to where it is needed."""
     (commands.folder / "waits.json").write_text(json.dumps(WAITING))
     done = ran(commands, "--plan", str(commands.folder / "waits.json"), "--detach", "--id", "waits")
     assert done.returncode == 0
     while not payloads(commands, "SELECT size FROM replan_payloads WHERE task = 'waits'"):
         time.sleep(0.1)
     payloads(commands, "UPDATE replan_payloads SET stored = datetime('now', '-2 days')")
-    yield "waits"
-    commands.starter("cancel", "waits")
-
-
-def test_prune_deletes_what_closed_tasks_left_and_nothing_of_open_ones(commands: Processes, waiting: str) -> None:
-    """Afterwards `show` says what became of it, and `reset` does not go back to where it is needed."""
     pruned = ran(commands, "prune", "--older-than", "1")
     left = payloads(commands, "SELECT DISTINCT task FROM replan_payloads WHERE pruned IS NULL")
     shown = ran(commands, "show", "large-one", "--result", "make")
     reset = ran(commands, "reset", "large-one", "--to", "look")
+    commands.starter("cancel", "waits")
 
     assert pruned.stdout.startswith("pruned ") and "kept all of 1 task, open or being undone" in pruned.stdout
     assert left == ["waits"]

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,19 @@ from temporalio.client import Client
 from evals.fakes.http_server import reply, serving
 from evals.fakes.postgresql import Cluster
 from replan import Key, tool
-from tests.activities.payments import Payments, payments
+from tests.activities.payments import payments
 from tests.harness import DONE, plan, staged, step
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied, Code
+from workflows.plans.proposal import Step
 
 
 class Where(BaseModel):
-    """Which server a tool calls."""
-
     url: str
 
 
 class Charge(BaseModel):
-    """What the payment service has made."""
-
     id: int = 0
     key: str | None = None
 
@@ -57,8 +54,6 @@ def pay(args: Where, key: Key) -> Charge:
 
 
 class Reference(BaseModel):
-    """Which charge is looked for."""
-
     url: str
     reference: str
 
@@ -82,84 +77,55 @@ def pay_once(args: Where, key: Key) -> Charge:
 OK = reply(200, b'{"id": 1}')
 
 
-async def run_fetch(client: Client, folder: Path, *answers: bytes, proposals: int = 2) -> Outcome:
-    """Run a task whose first plan fetches from a server that answers so; each plan fetches again."""
+async def test_requests_a_refusal_is_retried_waited_for_or_planned_anew(client: Client, tmp_path: Path) -> None:
+    """503 is retried in its step, 409 is not, and 429 waits for Retry-After, not for the tool's backoff."""
+    answers = [reply(503), OK, reply(409, b'{"free": ["14:30"]}'), reply(429, retry_after="2"), OK]
     async with serving(*answers) as url:
-        plans = [plan(step(f"fetch-{number}", "fetch", url=f"{url}/{number}")) for number in range(1, proposals)]
-        async with staged(client, folder, [fetch], [*plans, DONE]) as stage:
-            return await stage.run()
-
-
-async def test_requests_a_503_is_retried(client: Client, tmp_path: Path) -> None:
-    """The second attempt succeeds, in the same step."""
-    ended = await run_fetch(client, tmp_path, reply(503), OK)
-
-    assert (ended.status, ended.replans, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 0, 2)
-
-
-async def test_requests_a_409_leads_to_a_new_plan(client: Client, tmp_path: Path) -> None:
-    """Not one retry; the planner sees what the service said."""
-    ended = await run_fetch(client, tmp_path, reply(409, b'{"free": ["14:30"]}'), OK, proposals=3)
-    [fault] = ended.faults
+        plans = [
+            plan(step("down", "fetch", url=f"{url}/1"), step("taken", "fetch", "down", url=f"{url}/2")),
+            plan(step("busy", "fetch", url=f"{url}/3")),
+        ]
+        async with staged(client, tmp_path, [fetch], [*plans, DONE]) as stage:
+            began = time.monotonic()
+            ended = await stage.run()
+            took = time.monotonic() - began
+    conflict = next(fault for fault in ended.faults if fault.step_id == "taken")
 
     assert (ended.status, ended.replans) == (TaskStatus.COMPLETED, 1)
-    assert (fault.code, fault.attempt, fault.observed) == (Code.CONFLICT, 1, {"free": ["14:30"]})
+    assert [(one.id, one.attempts) for one in ended.steps] == [("down", 2), ("taken", 1), ("busy", 2)]
+    assert (conflict.code, conflict.observed) == (Code.CONFLICT, {"free": ["14:30"]})
+    assert took > 2
 
 
-@pytest.mark.full
-async def test_requests_a_429_waits_as_long_as_it_is_told(client: Client, tmp_path: Path) -> None:
-    """Retry-After, and not the tool's backoff."""
-    began = time.monotonic()
-    ended = await run_fetch(client, tmp_path, reply(429, retry_after="2"), OK)
+async def test_requests_a_lost_answer_is_repeated_with_its_key_or_looked_up(client: Client, tmp_path: Path) -> None:
+    """An unkeyed call is never made again: what `reconcile=` finds is its result."""
+    with payments() as service:
+        service.plan = ["drop"]
+        keyed = await paid(client, tmp_path, step("pay", "pay", url=service.url))
+        service.plan = ["drop"]
+        unkeyed = await paid(client, tmp_path, step("pay", "pay_once", url=service.url))
+    first, second = service.charges
 
-    assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 2)
-    assert time.monotonic() - began > 2
-
-
-@pytest.fixture
-def service() -> Iterator[Payments]:
-    """A payment service that charges, and loses its first answer."""
-    with payments() as running:
-        running.plan = ["drop"]
-        yield running
+    assert (keyed.status, keyed.steps[0].attempts) == (TaskStatus.COMPLETED, 2)
+    assert (unkeyed.status, unkeyed.steps[0].attempts) == (TaskStatus.COMPLETED, 1)
+    assert unkeyed.steps[0].result == {"id": 2, "key": second["key"]} and first["key"] != second["key"]
 
 
-async def test_requests_a_lost_answer_of_a_keyed_call_is_repeated(
-    client: Client, tmp_path: Path, service: Payments
-) -> None:
-    """With its key, so that there is one charge."""
-    async with staged(client, tmp_path, [pay], [plan(step("pay", "pay", url=service.url)), DONE]) as stage:
-        ended = await stage.run()
-
-    assert (ended.status, ended.steps[0].attempts, len(service.charges)) == (TaskStatus.COMPLETED, 2, 1)
-
-
-async def test_requests_a_lost_answer_of_an_unkeyed_call_is_looked_up(
-    client: Client, tmp_path: Path, service: Payments
-) -> None:
-    """It is never made again: what `reconcile=` finds is its result."""
-    steps = plan(step("pay", "pay_once", url=service.url))
-    async with staged(client, tmp_path, [pay_once, look_up], [steps, DONE]) as stage:
-        ended = await stage.run()
-    [charge] = service.charges
-
-    assert (ended.status, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 1)
-    assert ended.steps[0].result == {"id": 1, "key": charge["key"]}
+async def paid(client: Client, folder: Path, step: Step) -> Outcome:
+    async with staged(client, folder, [pay, pay_once, look_up], [plan(step), DONE]) as stage:
+        return await stage.run()
 
 
 # psycopg
 
 
 class Rows(BaseModel):
-    """Which two rows are changed, in this order."""
-
     url: str
     first: int
     then: int
 
 
 def change(url: str, *rows: int) -> None:
-    """Add one to each row, slowly, in one transaction."""
     with psycopg.connect(url) as connection:
         for row in rows:
             connection.execute("UPDATE seats SET taken = taken + 1 WHERE id = %s", [row])
@@ -175,7 +141,6 @@ def take(args: Rows, key: Key) -> Charge:
 
 @pytest.fixture
 def seats(postgresql: Cluster) -> Iterator[str]:
-    """A database with two rows."""
     name = postgresql.create()
     url = postgresql.url(name).replace("+psycopg", "")
     with psycopg.connect(url) as connection:
@@ -212,43 +177,29 @@ def put(args: Where, key: Key) -> Charge:
 
 
 def refuses(code: str, status: int = 400) -> bytes:
-    """How a service of AWS refuses a request."""
     body = {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "sk-secret"}
     return reply(status, json.dumps(body).encode(), content_type="application/x-amz-json-1.0")
 
 
-async def run_put(client: Client, folder: Path, *answers: bytes, proposals: int = 1) -> Outcome:
-    """Run a task that puts an item at a service that answers so."""
+async def test_botocore_a_refusal_is_retried_planned_anew_or_goes_to_a_person(client: Client, tmp_path: Path) -> None:
+    """Even an unkeyed call is retried after a throttle: the service said that it did nothing.
+
+    Nothing of a foreign message is in the outcome.
+    """
+    refused = [refuses(f"{word}Exception") for word in ("Throttling", "ConditionalCheckFailed", "ExpiredToken")]
+    answers = [refused[0], reply(200, b"{}"), *refused[1:]]
     async with serving(*answers) as url:
-        plans: Sequence[Any] = [plan(step(f"put-{n}", "put", url=f"{url}/{n}")) for n in range(proposals)]
-        async with staged(client, folder, [put], [*plans, DONE]) as stage:
-            return await stage.run()
+        plans = [
+            plan(step("throttled", "put", url=f"{url}/1"), step("changed", "put", "throttled", url=f"{url}/2")),
+            plan(step("expired", "put", url=f"{url}/3")),
+        ]
+        async with staged(client, tmp_path, [put], [*plans, DONE]) as stage:
+            ended = await stage.run()
+    codes = {fault.step_id: (fault.code, fault.attempt, fault.applied) for fault in ended.faults[1:]}
 
-
-async def test_botocore_a_throttle_is_retried(client: Client, tmp_path: Path) -> None:
-    """Even for an unkeyed tool: the service said that it did nothing."""
-    ended = await run_put(client, tmp_path, refuses("ThrottlingException"), reply(200, b"{}"))
-
-    assert (ended.status, ended.replans, ended.steps[0].attempts) == (TaskStatus.COMPLETED, 0, 2)
-
-
-async def test_botocore_a_failed_condition_leads_to_a_new_plan(client: Client, tmp_path: Path) -> None:
-    """The world has changed since it was read."""
-    answers = [refuses("ConditionalCheckFailedException"), reply(200, b"{}")]
-    ended = await run_put(client, tmp_path, *answers, proposals=2)
-
-    assert (ended.status, ended.replans, ended.faults[0].code) == (TaskStatus.COMPLETED, 1, Code.PRECONDITION_FAILED)
-
-
-async def test_botocore_an_expired_credential_goes_to_a_person(client: Client, tmp_path: Path) -> None:
-    """At once, and nothing of the foreign message is in the outcome."""
-    ended = await run_put(client, tmp_path, refuses("ExpiredTokenException"))
-    [fault] = ended.faults
-
-    assert (ended.status, fault.code, fault.attempt, fault.applied) == (
-        TaskStatus.ESCALATED,
-        Code.UNAUTHORIZED,
-        1,
-        Applied.NONE,
-    )
+    assert (ended.status, ended.replans, ended.steps[0].attempts) == (TaskStatus.ESCALATED, 1, 2)
+    assert codes == {
+        "changed": (Code.PRECONDITION_FAILED, 1, Applied.NONE),
+        "expired": (Code.UNAUTHORIZED, 1, Applied.NONE),
+    }
     assert "sk-secret" not in ended.model_dump_json()

@@ -15,18 +15,15 @@ PLAN = {"steps": [{"id": "sign", "kind": "sign_guestbook", "args": {"name": "Ada
 
 @pytest.fixture
 def url(postgresql: Cluster) -> str:
-    """An empty database."""
     return postgresql.url(postgresql.create())
 
 
 @pytest.fixture
 def commands(server: DevServer, tmp_path: Path, url: str) -> Processes:
-    """Workers whose environment names the store."""
     return Processes(server.address, tmp_path, {"REPLAN_STORE": url})
 
 
 def test_tasks_run_and_their_effects_are_there(commands: Processes, url: str, tmp_path: Path) -> None:
-    """Tables, ledger and payloads are made at the start, and nothing of it is said but `ready`."""
     (tmp_path / "plan.json").write_text(json.dumps(PLAN))
     with commands.worker("--queue", "pg", "--tools", "examples/guestbook.py"):
         done = commands.starter("start", "--queue", "pg", "--plan", str(tmp_path / "plan.json"), "--id", "on-pg")
@@ -49,16 +46,11 @@ async def test_a_task_waits_for_a_database_that_stopped(
         try:
             words = ("start", "--queue", "pg", "--plan", str(tmp_path / "plan.json"), "--id", "on-stopped-pg")
             commands.starter(*words, "--detach")
-            await logged(tmp_path / "worker.log", '"code": "store_unavailable"')
+            while '"code": "store_unavailable"' not in (tmp_path / "worker.log").read_text():
+                await asyncio.sleep(0.1)
         finally:
             await postgresql.start()
         shown = commands.starter("show", "on-stopped-pg", "--follow", "--json", "--queue", "pg")
 
     ended = json.loads(shown.stdout)
     assert (ended["status"], ended["steps"][0]["attempts"]) == ("completed", 1)
-
-
-async def logged(log: Path, words: str) -> None:
-    """Wait until a worker has logged something."""
-    while words not in log.read_text():
-        await asyncio.sleep(0.1)

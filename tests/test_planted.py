@@ -35,13 +35,11 @@ QUIET = ("--disable-gpu", "--disable-quic", "--no-first-run", "--disable-backgro
 
 @pytest.fixture(scope="module")
 async def place(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
-    """A place whose tasks have seen, done and said it all."""
     async with placed(tmp_path_factory.mktemp("planted")) as made:
         yield made
 
 
 async def test_with_the_key_all_of_it_is_read(place: Place) -> None:
-    """By show, explain, effects, transcript, report, replay and the page; and the service got what it needs."""
     show, explain, effects, transcript = [
         await place.run(command, place.task, "--json") for command in ("show", "explain", "effects", "transcript")
     ]
@@ -63,7 +61,6 @@ async def test_with_the_key_all_of_it_is_read(place: Place) -> None:
 
 
 async def test_no_file_and_nothing_that_is_sent_on_has_it(place: Place) -> None:
-    """Database, store, state folder, logs, cache, metrics, traces, notifications, a redacted export, ids, addresses."""
     exported = await place.run("export", place.task, str(place.folder / "redacted.json"), "--redact")
     reported = await place.run("report", "--html", str(place.folder / "report.html"))
     blind = [
@@ -116,7 +113,6 @@ async def test_the_codec_endpoint_decodes_what_the_server_keeps(place: Place) ->
 
 
 def payloads_in(message: Message) -> list[Payload]:
-    """All payloads anywhere in a message."""
     if isinstance(message, Payload):
         return [message]
     found = list[Payload]()
@@ -133,7 +129,6 @@ def payloads_in(message: Message) -> list[Payload]:
 
 @asynccontextmanager
 async def web_ui(place: Place, endpoint: str) -> AsyncIterator["Page"]:
-    """Temporal's web UI, whose codec endpoint a person has set, at the history of the task."""
     async with launched(*QUIET) as browser:
         context = await browser.new_context(viewport={"width": 1280, "height": 1400})
         page = await context.new_page()
@@ -145,7 +140,6 @@ async def web_ui(place: Place, endpoint: str) -> AsyncIterator["Page"]:
 
 
 async def test_the_web_ui_shows_what_the_endpoint_decodes(place: Place) -> None:
-    """A real browser at the dev server's own web UI: the task's argument and the plan are read."""
     async with web_ui(place, f"{place.served.url}/codec") as page:
         await page.get_by_text(f"{PLANTED}task-text").first.wait_for()
         if kept := os.environ.get("REPLAN_KEEP_PICTURE"):
@@ -156,7 +150,6 @@ async def test_the_web_ui_shows_what_the_endpoint_decodes(place: Place) -> None:
 
 
 async def test_another_origin_reads_nothing(place: Place, tmp_path: Path) -> None:
-    """The same web UI for which `serve` was not started: the browser shows it no answer."""
     options, other_ui = ("--keys", str(place.keys)), "http://localhost:1"
     async with (
         serving(place.server.address, tmp_path, *options, REPLAN_WEB_UI_ORIGIN=other_ui) as other,

@@ -143,7 +143,6 @@ def test_nothing_is_imported():
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with tools."""
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").touch()
     (tmp_path / "shop" / "tools.py").write_text(TOOLS)
@@ -162,7 +161,6 @@ def run(project: Path, *options: str, **environment: str) -> subprocess.Complete
 
 
 def test_a_user_tests_tools(project: Path) -> None:
-    """With calls through the real boundary, each in its own way, in plain and `async def` tests."""
     (project / "test_tools.py").write_text(TESTS)
     (project / "test_override.py").write_text(OVERRIDE)
     done = run(project)
@@ -173,7 +171,6 @@ def test_a_user_tests_tools(project: Path) -> None:
 
 @pytest.mark.full
 def test_a_failure_says_what_the_fault_is(project: Path) -> None:
-    """In the lines of the test, not in those of threads."""
     (project / "test_shown.py").write_text(SHOWN)
     done = run(project)
 
@@ -184,7 +181,6 @@ def test_a_failure_says_what_the_fault_is(project: Path) -> None:
 
 @pytest.mark.full
 def test_what_is_missing_is_said_with_a_remedy(project: Path) -> None:
-    """The `temporal` program, and a module of tools."""
     (project / "test_shown.py").write_text(SHOWN)
     no_program, no_tools = run(project, TEMPORAL_CLI="/nowhere"), run(project, "-o", "replan_tools=shop.tolls")
 
@@ -205,7 +201,6 @@ def test_without_its_fixtures_it_does_nothing(project: Path) -> None:
 
 @pytest.mark.full
 def test_each_process_of_xdist_has_a_server(project: Path) -> None:
-    """Their tests do not meet."""
     for number in range(4):
         (project / f"test_tools_{number}.py").write_text(TESTS)
     done = run(project, "-p", "xdist", "-n", "2", "--dist", "loadfile")

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,12 @@ README, START = ((ROOT / name).read_text() for name in ("README.md", "docs/start
 
 
 def block(language: str, containing: str, page: str = README) -> str:
-    """The code block of a page in a language that contains some words."""
     blocks = re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
     return next(str(text) for text in blocks if containing in text)
 
 
 @pytest.fixture(scope="module")
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """`python worker.py --dev` on a free port, as the README says, with the README's tool."""
     folder = tmp_path_factory.mktemp("by-hand")
     (folder / "my_tools.py").write_text(block("python", "get_price", START))
     processes = Processes(f"localhost:{free_port()}", folder)
@@ -34,53 +31,33 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
         yield processes
 
 
-@pytest.fixture(scope="module")
-def document(by_hand: Processes) -> dict[str, Any]:
-    """The JSON document of the README's task, with 14:00 taken."""
+def test_the_task_meets_a_changed_world_and_replans_once(by_hand: Processes) -> None:
+    """With 14:00 taken. A replan is provably not a retry: no later step makes the call that was refused."""
     [task] = re.findall(r'starter.py --task "(book .*)"', README)
     done = by_hand.starter("--task", task, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    parsed: dict[str, Any] = json.loads(done.stdout)
-    return parsed
-
-
-def test_the_task_meets_a_changed_world_and_replans_once(document: dict[str, Any]) -> None:
-    """With 14:00 taken the task completes with exactly one replan, and the refused call was attempted once."""
-    refused = [step for step in document["steps"] if step["status"] == "failed"]
-
-    assert (document["status"], document["replans"], len(refused)) == ("completed", 1, 1)
-    assert (refused[0]["attempts"], refused[0]["fault"]["code"]) == (1, "conflict")
-
-
-def test_no_step_repeats_the_refused_call(document: dict[str, Any]) -> None:
-    """A replan is provably not a retry: no later step makes the call that was refused."""
+    document: dict[str, Any] = json.loads(done.stdout)
     [refused] = [step for step in document["steps"] if step["status"] == "failed"]
     others = [step for step in document["steps"] if step is not refused]
 
+    assert (document["status"], document["replans"]) == ("completed", 1)
+    assert (refused["attempts"], refused["fault"]["code"]) == (1, "conflict")
     assert all((step["kind"], step["args"]) != (refused["kind"], refused["args"]) for step in others)
 
 
-def test_a_hand_written_plan_runs(by_hand: Processes) -> None:
-    """The plan file of the page runs as it stands."""
+def test_a_hand_written_plan_runs_and_the_tool_is_accepted(by_hand: Processes) -> None:
+    checked = by_hand.asked("--check", "--tools", str(by_hand.folder / "my_tools.py"))
     file = by_hand.folder / "plan.json"
     file.write_text(block("json", "steps", START))
     done = by_hand.starter("--plan", str(file), "--json")
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert [step["status"] for step in json.loads(done.stdout)["steps"]] == ["completed", "completed"]
-
-
-def test_the_readme_tool_is_accepted(by_hand: Processes) -> None:
-    """The tool of the page passes `worker.py --check`, which prints it."""
-    done = by_hand.run([sys.executable, "worker.py", "--check", "--tools", str(by_hand.folder / "my_tools.py")])
-
-    assert done.returncode == 0, done.stderr
-    assert "get_price" in done.stdout
+    assert (checked.returncode, "get_price" in checked.stdout) == (0, True), checked.stderr
 
 
 @pytest.mark.timeout(240)
 def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """`make demo` ends with 0, prints both plans and the result, and its server is gone afterwards."""
     here = {**os.environ, "TMPDIR": str(tmp_path)}  # so that what is left behind is known from other demos
     done = subprocess.run(["make", "demo"], cwd=ROOT, env=here, capture_output=True, text=True, timeout=200)
     left = subprocess.run(["pgrep", "-f", f"{tmp_path}/replan-demo-"], capture_output=True, text=True).stdout
@@ -91,7 +68,6 @@ def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> N
 
 
 def test_the_tool_of_the_readme_is_that_of_the_example() -> None:
-    """Line by line, but for the comments."""
     example = {line.split("  #")[0].strip() for line in (ROOT / "examples" / "cards.py").read_text().splitlines()}
     shown = {line.split("  #")[0].strip() for line in block("python", "find_charge").splitlines()}
 
@@ -100,7 +76,6 @@ def test_the_tool_of_the_readme_is_that_of_the_example() -> None:
 
 
 def test_every_command_of_the_readme_exists() -> None:
-    """Make targets and options that the README names are there."""
     targets = set(re.findall(r"^make (\w+)", README, flags=re.MULTILINE))
     known = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
 

@@ -33,7 +33,6 @@ def test_what_comes_out_is_in_the_table(arm: Arm, tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(600)
 async def test_tasks_come_to_what_is_in_the_table(tmp_path: Path) -> None:
-    """Each situation as a task, with a real server and a worker that is killed."""
     found = dict[tuple[int, str], Counter[End]]()
     async with tasks.serving(tmp_path) as (server, client):
         for number in PLAYED:
@@ -54,17 +53,11 @@ def test_an_agent_without_the_floor_would_do_it_twice(tmp_path: Path) -> None:
     assert functions.play(again, arm, tmp_path / "run", template, draw) is End.WRONG
 
 
-@pytest.mark.parametrize(
-    ("effects", "is_asked", "end"),
-    [
-        (1, False, End.WANTED),
-        (1, True, End.PERSON),
-        (0, True, End.PERSON),
-        (0, False, End.WRONG),
-        (2, False, End.WRONG),
-        (2, True, End.WRONG),
-    ],
-)
-def test_the_end_of_a_run(effects: int, is_asked: bool, end: End) -> None:
+def test_the_end_of_a_run() -> None:
     """An effect too many is wrong whoever is asked; one that is missing is wrong if nobody is."""
-    assert end_of(effects, 1, is_asked=is_asked) is end
+    ends = {(count, is_asked): end_of(count, 1, is_asked=is_asked) for count in range(3) for is_asked in (False, True)}
+
+    assert ends == {
+        **{(1, False): End.WANTED, (1, True): End.PERSON, (0, True): End.PERSON},
+        **{(0, False): End.WRONG, (2, False): End.WRONG, (2, True): End.WRONG},
+    }

@@ -1,31 +1,22 @@
-"""What users rely on is not removed or narrowed unseen: docs/compatibility.md."""
+"""What users rely on, and what crosses a border, does not change unseen: docs/compatibility.md."""
 
+import json
 from functools import cache
 
 import pytest
 
-from client.events import (
-    Began,
-    ModelSays,
-    PlanAccepted,
-    RequestRetried,
-    Silence,
-    StepChanged,
-    TaskEvent,
-    Thinking,
-    WorkerBusy,
-    WorkflowTaskFails,
-    Working,
-    event_fields,
-)
+from client import events
+from client.events import TaskEvent
 from client.follow import Silent
 from client.remedy import as_command
 from client.snapshot import Attempt
 from client.workflow_task import Cause, FailingTask
-from tests import promises, surface
+from tests import golden, promises, surface
 from tests.console.outcomes import BEGAN, outcome, step
+from tests.manifest import MANIFEST, covered, manifest, written
 from tests.processes import ROOT
 from tests.promises import Surface
+from tests.record import FOLDER
 from tests.surface import DOORS
 from workflows.account.records import Revision
 from workflows.inquiries import Capacity
@@ -38,31 +29,24 @@ REMEDY = (
 
 @cache
 def now(door: str) -> Surface:
-    """What is public at this door."""
     return DOORS[door].made()
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_nothing_public_is_removed_or_narrowed(door: str) -> None:
-    """A release keeps what an earlier one had."""
-    broken = [surface.sentence(door, what) for what in promises.broken(promises.read(surface.file_of(door)), now(door))]
+def test_nothing_public_is_removed_or_narrowed_and_what_is_new_is_written_down(door: str) -> None:
+    """A release keeps what an earlier one had; an addition shows in review, and is promised from then on."""
+    file = surface.file_of(door)
+    saved = promises.read(file)
+    broken = [surface.sentence(door, what) for what in promises.broken(saved, now(door))]
+    added = ", ".join(promises.added(saved, now(door)))
 
     assert not broken, "\n".join([*broken, REMEDY])
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_what_is_new_is_written_down(door: str) -> None:
-    """An addition shows in review, and is promised from then on."""
-    file = surface.file_of(door)
-    added = ", ".join(promises.added(promises.read(file), now(door)))
-
     assert promises.text(now(door)) == file.read_text(encoding="utf-8"), (
         f"docs/surface/{door}.json is not up to date ({added or 'something changed'}): run `python -m tests.golden`"
     )
 
 
 def test_every_door_has_a_file_and_nothing_else_is_there() -> None:
-    """A file of a door that went away is deleted with it."""
     assert {file.stem for file in surface.FOLDER.glob("*.json")} == set(DOORS)
 
 
@@ -70,24 +54,23 @@ FAILING = FailingTask(
     cause=Cause.LIMIT, message="", attempt=1, since=BEGAN, workflow_id="a", task_id="a", queue="replan"
 )
 EVENTS: list[TaskEvent] = [
-    Began(outcome()),
-    PlanAccepted(Revision(number=1)),
-    StepChanged(step(), 1),
-    Thinking("plan:1", 9),
-    RequestRetried("plan:1", Attempt(2, 5, "timeout")),
-    ModelSays("plan:1", "1f", 3, "is"),
-    Working("copy", 3, 10, "copying"),
-    Silence(Silent.WORKER, answers=False),
-    Silence(Silent.SERVER, answers=True),
-    WorkflowTaskFails(FAILING),
-    WorkerBusy(Capacity(calls=1, slots=1, outlived=0, threads=1)),
+    events.Began(outcome()),
+    events.PlanAccepted(Revision(number=1)),
+    events.StepChanged(step(), 1),
+    events.Thinking("plan:1", 9),
+    events.RequestRetried("plan:1", Attempt(2, 5, "timeout")),
+    events.ModelSays("plan:1", "1f", 3, "is"),
+    events.Working("copy", 3, 10, "copying"),
+    events.Silence(Silent.WORKER, answers=False),
+    events.Silence(Silent.SERVER, answers=True),
+    events.WorkflowTaskFails(FAILING),
+    events.WorkerBusy(Capacity(calls=1, slots=1, outlived=0, threads=1)),
 ]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_an_event_has_the_keys_that_are_promised(event: TaskEvent) -> None:
-    """Those that docs/console.md names in words, or by a table."""
-    made = event_fields(event, "replan", as_command)
+    made = events.event_fields(event, "replan", as_command)
     assert made is not None
     name, fields = made
 
@@ -108,7 +91,6 @@ SMALLER = {
 
 @pytest.mark.parametrize("door", DOORS)
 def test_a_removal_is_found_at_every_door(door: str) -> None:
-    """With the file that promises it, and the page that tells of it."""
     owner, name = SMALLER[door]
     without = {**now(door), owner: {one: what for one, what in now(door)[owner].items() if one != name}}
     [broken] = [surface.sentence(door, what) for what in promises.broken(promises.read(surface.file_of(door)), without)]
@@ -130,3 +112,29 @@ def test_what_users_reach_is_there() -> None:
     assert http["NewTask"]["text"]["limits"] == {"minLength": 1, "maxLength": 16_000}
     assert {"REPLAN_STORE", "REPLAN_STORE_FILE", "TEMPORAL_ADDRESS"} <= set(commands["environment variables"])
     assert commands["starter.py start"]["--tokens"]["limits"] == {"minimum": 1}
+
+
+@pytest.mark.parametrize(("name", "text"), golden.documents().items())
+def test_what_crosses_a_border_is_as_it_was_saved(name: str, text: str) -> None:
+    assert text == golden.saved(name), f"{name} has changed: run `python -m tests.golden`, then look at the diff"
+
+
+def test_nothing_is_saved_that_is_no_model() -> None:
+    assert {file.stem for file in golden.FOLDER.glob("*.json")} == set(golden.documents())
+
+
+async def test_the_manifest_is_that_of_the_saved_histories() -> None:
+    assert MANIFEST.read_text() == written(await manifest(FOLDER))
+
+
+def test_each_history_shows_more_than_that_it_exists() -> None:
+    for name, lines in json.loads(MANIFEST.read_text()).items():
+        assert any(line.startswith("event: ") for line in lines), name
+        assert any(line.startswith("end: ") for line in lines), name
+
+
+def test_what_is_shown_no_more_is_named() -> None:
+    before = {"a": ["x", "y"], "gone": ["x", "z"]}
+
+    assert dict(covered(before, {"a": ["x"], "b": ["y"]})) == {"a: y": True, "gone: z": False}
+    assert not dict(covered(before, {"a": ["x", "y", "more"], "b": ["z"]}))

@@ -65,7 +65,6 @@ READERS: Mapping[str, tuple[str, Callable[[Path], Any]]] = {
 
 
 def read_all(folder: Path) -> dict[str, str]:
-    """What each reader makes of its file, for a comparison."""
     return {name: _shown(read(folder / name)) for name, (_, read) in READERS.items()}
 
 
@@ -110,7 +109,6 @@ def test_the_locale_does_not_matter(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in READERS if name != "document.txt"])
 def test_what_is_no_text_is_a_sentence(tmp_path: Path, name: str) -> None:
-    """Bytes of another encoding are named with the file, and are no error of a codec."""
     file = tmp_path / name
     file.write_bytes(b"# \xe9\xff\n")
 
@@ -120,7 +118,6 @@ def test_what_is_no_text_is_a_sentence(tmp_path: Path, name: str) -> None:
 
 
 def test_a_new_key_stands_before_a_marked_rest(tmp_path: Path) -> None:
-    """The mark of the old file is not in the middle of the new one."""
     file = tmp_path / "replan.keys"
     file.write_bytes(codecs.BOM_UTF8 + KEYRING.encode())
     id = add_key(file)
@@ -130,7 +127,6 @@ def test_a_new_key_stands_before_a_marked_rest(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_like_a_file() -> None:
-    """`--untrusted-input -` takes UTF-8 with a mark from a pipe, in any locale."""
     code = "from console.arguments import read_input; print(ascii(read_input('-')))"
     text = codecs.BOM_UTF8 + "é\r\n".encode()
     done = subprocess.run([sys.executable, "-c", code], env=IN_ASCII, cwd=ROOT, input=text, capture_output=True)

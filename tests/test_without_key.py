@@ -42,7 +42,6 @@ class Doors:
 
 @pytest.fixture(scope="module")
 async def doors(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Doors]:
-    """Tasks whose worker encrypts."""
     async with served(server, tmp_path_factory.mktemp("state"), CONVERTER) as site:
         done = await site.run(Step(id="w", kind="words", args={"times": 3}))
         await done.result()
@@ -57,7 +56,6 @@ async def doors(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 async def test_show_tells_status_times_and_kinds(doors: Doors) -> None:
-    """Of a task that ended well, one that failed, and one that waits."""
     for task, status, kind, code in (
         (doors.done, "completed", "words", 0),
         (doors.failed, "failed", "refuse", 1),
@@ -122,7 +120,6 @@ async def test_no_command_ends_in_a_traceback(doors: Doors) -> None:
 
 
 async def test_an_incident_is_listed_by_its_cause(doors: Doors) -> None:
-    """The cause is a search attribute; the reason is encrypted."""
     while not (lines := await doors.starter("incidents")).stdout.startswith("mix/unauthorized: 1 task waits"):
         assert lines.stderr == ""
         await asyncio.sleep(0.2)
@@ -147,7 +144,6 @@ async def web(server: DevServer, doors: Doors, tmp_path_factory: pytest.TempPath
 
 
 async def test_the_api_and_the_page_say_so(doors: Doors, web: Served) -> None:
-    """Never that the server has a bug."""
     async with web.visit() as program:
         for task, status in ((doors.done, "completed"), (doors.failed, "failed"), (doors.waiting, "waiting")):
             whole = (await program.get(f"/tasks/{task.id}")).json()

@@ -40,14 +40,12 @@ BROKEN = [
 
 
 def plain(folder: Path) -> Scenario:
-    """The scenario above."""
     file = folder / "front_desk.toml"
     file.write_text(PLAIN)
     return next(read(file))
 
 
 def test_there_are_thirty_scenarios_and_each_mutation_has_some() -> None:
-    """Five or more of each family; the stubborn model meets the guard in each family."""
     found = scenarios()
     of_family = Counter(scenario.family for scenario in found)
 
@@ -92,13 +90,11 @@ def test_a_run_that_replaces_its_worker_is_alone() -> None:
 
 
 def test_the_interval_of_a_share() -> None:
-    """The values of Wilson's score interval for 8 of 10, and for all of 10."""
     assert interval(8, 10) == pytest.approx((0.490, 0.943), abs=0.001)
     assert interval(10, 10) == pytest.approx((0.722, 1.0), abs=0.001)
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """The command, with its rows in a folder."""
     words = ["-m", "evals.world_changes", "slot-taken", "--rows", str(folder / "rows.jsonl"), *options]
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -106,7 +102,6 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_scenario_holds_and_fails_without_each_part_that_it_needs(tmp_path: Path) -> None:
-    """A real server, a world and workers that are processes; interrupted or not, the rows are not made again."""
     held = run(tmp_path, "--planner", "by-hand", "--planner", "stubborn")
     table = run(tmp_path, "--planner", "by-hand", "--planner", "stubborn", "--table")
     mutated = run(tmp_path, "--mutations")

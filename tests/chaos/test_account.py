@@ -10,11 +10,10 @@ from evals.chaos.account import Account, Verdict, verdicts
 from evals.chaos.tasks import Steps, jobs, ran_again
 from evals.chaos.trial import Action, amounts, schedule
 from evals.chaos.world import Effects, Note, back_of
-from workflows.account.outcome import Outcome, OutcomeStep
+from tests.console.outcomes import outcome, step
+from workflows.account.outcome import Outcome
 from workflows.account.records import FaultRecord, StepStatus
-from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.limits.budget import Spent
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -25,47 +24,11 @@ def ended(status: StepStatus, effect: str | None = None) -> Outcome:
     if effect is not None:
         plain = Fault.of(Code.WORKER_LOST, "gone", applied=Applied(effect)).model_dump()
         fault = FaultRecord(**plain, step_id="s1", revision=1, decision="escalate", at=NOW)
-    empty: dict[str, Any] = {
-        "title": "",
-        "revision": 1,
-        "needs": (),
-        "attempts": 1,
-        "is_fallback": False,
-        "started": None,
-        "ended": None,
-    }
-    step = OutcomeStep(
-        id="s1",
-        kind="transfer",
-        args={"reference": "r"},
-        status=status,
-        effect="transactional",
-        result=None,
-        fault=fault,
-        **empty,
-    )
-    return Outcome(
-        task_id="t",
-        task="t",
-        status=TaskStatus.COMPLETED,
-        reason="",
-        code=None,
-        result=None,
-        question=None,
-        planner="offline",
-        strategy="plan",
-        revisions=(),
-        replans=0,
-        steps=(step,),
-        faults=(),
-        spent=Spent(),
-        started_at=NOW,
-        ended_at=NOW,
-    )
+    made = step("s1", kind="transfer", args={"reference": "r"}, status=status, fault=fault)
+    return outcome(task_id="t", steps=(made,))
 
 
 def world(count: int, back: int = 0) -> Effects:
-    """A world in which the transfer happened that often, and was taken back that often."""
     happened = {"r": count, back_of("r"): back}
     return Effects({name: times for name, times in happened.items() if times}, {}, {}, {}, 2_000_000, [])
 
@@ -86,18 +49,25 @@ def world(count: int, back: int = 0) -> Effects:
     ],
 )
 def test_every_effect_is_judged(status: StepStatus, said: str | None, count: int, verdict: Verdict) -> None:
-    """What a task says of an effect is held against how often it happened."""
     [finding] = verdicts(ended(status, said), world(count), was_reset=False)
 
     assert finding.verdict is verdict
 
 
-@pytest.mark.parametrize(("count", "verdict"), [(0, Verdict.RIGHT), (1, Verdict.RIGHT), (2, Verdict.DUPLICATE)])
-def test_a_task_that_was_reset_forgets_what_it_did(count: int, verdict: Verdict) -> None:
-    """A step that it did not come to again may have happened before, once."""
-    [finding] = verdicts(ended(StepStatus.SKIPPED), world(count), was_reset=True)
+def test_a_task_that_was_reset_forgets_what_it_did() -> None:
+    """A step that it did not come to again may have happened before, once.
 
-    assert finding.verdict is verdict
+    Of a step that was done, and only done, it is not to be said that it failed without effect.
+    """
+    skipped = [verdicts(ended(StepStatus.SKIPPED), world(count), was_reset=True) for count in range(3)]
+    denied = [verdicts(ended(StepStatus.FAILED, "none"), world(1, back=back), was_reset=True) for back in (0, 1)]
+
+    assert [[one.verdict for one in found] for found in skipped] == [
+        [Verdict.RIGHT],
+        [Verdict.RIGHT],
+        [Verdict.DUPLICATE],
+    ]
+    assert [found[0].verdict for found in map(list, denied)] == [Verdict.DENIED, Verdict.RIGHT]
 
 
 def test_what_is_taken_back_without_a_word_is_seen() -> None:
@@ -105,14 +75,6 @@ def test_what_is_taken_back_without_a_word_is_seen() -> None:
     found = verdicts(ended(StepStatus.COMPLETED), world(1, back=1), was_reset=False)
 
     assert [finding.verdict for finding in found] == [Verdict.RIGHT, Verdict.DENIED]
-
-
-@pytest.mark.parametrize(("back", "verdict"), [(0, Verdict.DENIED), (1, Verdict.RIGHT)])
-def test_a_refusal_after_a_reset_is_believed_only_of_what_was_taken_back(back: int, verdict: Verdict) -> None:
-    """A step that was done, and only done, is not to be said to have failed without effect."""
-    finding = next(iter(verdicts(ended(StepStatus.FAILED, "none"), world(1, back=back), was_reset=True)))
-
-    assert finding.verdict is verdict
 
 
 @pytest.mark.parametrize(
@@ -129,22 +91,11 @@ def test_a_refusal_after_a_reset_is_believed_only_of_what_was_taken_back(back: i
     ],
 )
 def test_every_broken_promise_is_named(change: dict[str, Any], words: str) -> None:
-    """One line each; a trial that kept them all has none."""
+    empty = ("codes", "verdicts", "applied", "reconciled", "attempts", "troubles")
     kept: dict[str, Any] = {
-        "tasks": {"completed": 10},
-        "codes": {},
-        "verdicts": {},
-        "findings": [],
-        "undone": 0,
-        "applied": {},
-        "replayed": 0,
-        "reconciled": {},
-        "attempts": {},
-        "ran_again": [],
-        "total_before": 100,
-        "total_after": 100,
-        "unbalanced": [],
-        "troubles": {},
+        **{name: {} for name in empty},
+        **{name: [] for name in ("findings", "ran_again", "unbalanced")},
+        **{"tasks": {"completed": 10}, "undone": 0, "replayed": 0, "total_before": 100, "total_after": 100},
     }
 
     assert Account(**kept).broken == []
@@ -152,30 +103,22 @@ def test_every_broken_promise_is_named(change: dict[str, Any], words: str) -> No
 
 
 def note(scheduled: datetime, attempt: int) -> Note:
-    """A call of the step s1."""
     return Note(task="t", run="r", step="s1", kind="pay", attempt=attempt, scheduled=scheduled, worker=1)
 
 
-def test_a_finished_step_that_is_called_again_is_seen() -> None:
+def test_a_finished_step_that_is_called_or_scheduled_again_is_seen() -> None:
     """An attempt that was scheduled when the step was finished; one that was frozen since before is none."""
-    steps = Steps(completed={"s1": NOW})
     calls = [note(NOW - timedelta(seconds=9), 1), note(NOW + timedelta(seconds=1), 2)]
-
-    assert list(ran_again({"t": steps}, calls)) == ["t s1, attempt 2"]
-
-
-def test_a_finished_step_that_is_scheduled_again_is_seen() -> None:
-    """As the history tells it."""
     events = [HistoryEvent(event_id=number) for number in (1, 2, 3)]
     for event in (events[0], events[2]):
         event.activity_task_scheduled_event_attributes.activity_id = "s1"
     events[1].activity_task_completed_event_attributes.scheduled_event_id = 1
 
+    assert list(ran_again({"t": Steps(completed={"s1": NOW})}, calls)) == ["t s1, attempt 2"]
     assert list(ran_again({"t": Steps.of(events)}, [])) == ["t s1"]
 
 
 def test_a_seed_decides_everything() -> None:
-    """The same tasks, troubles and blows for the same seed, and others for another."""
     wanted = amounts(60, 5, 5, has_database=True)
     one, same, other = (
         ([(job.id, job.steps, job.troubles) for job in jobs(40, seed)], schedule(wanted, seed)) for seed in (7, 7, 8)
@@ -186,7 +129,6 @@ def test_a_seed_decides_everything() -> None:
 
 
 def test_the_schedule_has_what_was_asked_for() -> None:
-    """So many of each, in the order of their time, all while tasks run."""
     blows = schedule(amounts(60, 5, 4, has_database=False), 7)
     count = {what: sum(blow.action is what for blow in blows) for what in Action}
 

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from activities.boundary.failpoints import Failpoint
 from evals.chaos.outages import restored_store, server_stop
-from evals.chaos.placed import AFTER_ANSWER, Kill, PlacedKills, placed_kills
+from evals.chaos.placed import AFTER_ANSWER, Cell, Kill, PlacedKills, placed_kills
 from evals.chaos.races import HARMFUL, OLDER, OVERDUE, TWICE, frozen, harmful, late, lives, older, overdue, twice
 from evals.chaos.stage import Stage, Store, staged
 from tests.processes import ROOT
@@ -30,7 +30,6 @@ HITS = {
 
 @pytest.fixture(scope="module")
 async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
-    """A server, a bank and a payment service of the module's own."""
     folder = tmp_path_factory.mktemp("chaos")
     troubles = {name: met for hit in chosen() for name, met in hit.job.troubles.items()}
     async with staged(folder, Store.SQLITE, troubles) as running:
@@ -38,7 +37,6 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
 
 
 def chosen() -> list[Kill]:
-    """The kills in chosen paths."""
     return [hit for hit in placed_kills(SEED, times=1) if (hit.kind, hit.point) in HITS]
 
 
@@ -46,23 +44,12 @@ def chosen() -> list[Kill]:
 @pytest.mark.parametrize(("tasks", "kills"), [(6, 2), (16, 4)])
 @pytest.mark.timeout(240)
 def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, tasks: int, kills: int) -> None:
-    """Workers, server and connections are killed, tasks reset: all end, every effect is single, no cent is lost."""
     command = [sys.executable, "-m", "evals.chaos", "--tasks", str(tasks), "--seed", str(SEED), "--no-placed"]
-    disruptions = [
-        "--busy",
-        "2",
-        "--kills",
-        str(kills),
-        "--restarts",
-        "1",
-        "--drops",
-        "1",
-        "--json",
-        str(tmp_path / "report.json"),
-    ]
+    report_to = tmp_path / "report.json"
+    disruptions = ["--busy", "2", "--kills", str(kills), "--restarts", "1", "--drops", "1", "--json", str(report_to)]
     done = subprocess.run([*command, *disruptions], cwd=ROOT, capture_output=True, text=True, check=False, timeout=220)
-    assert (tmp_path / "report.json").exists(), done.stdout + done.stderr
-    report: dict[str, Any] = json.loads((tmp_path / "report.json").read_text())
+    assert report_to.exists(), done.stdout + done.stderr
+    report: dict[str, Any] = json.loads(report_to.read_text())
 
     assert (done.returncode, report["broken"]) == (0, []), done.stdout + done.stderr
     assert sum(report["account"]["tasks"].values()) == tasks and report["workers"]["killed"] >= kills
@@ -71,36 +58,41 @@ def test_nothing_is_done_twice_or_lost_while_things_are_killed(tmp_path: Path, t
 @pytest.mark.full
 @pytest.mark.timeout(240)
 async def test_a_worker_may_die_anywhere(stage: Stage) -> None:
-    """Each effect at one of its points: the table is right."""
     cells = await PlacedKills(stage, lambda: None).run(chosen(), chains=2)
 
     assert [str(cell) for cell in cells if not cell.is_right] == []
     assert len(cells) == len(HITS)
 
 
-@pytest.mark.full
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", [*TWICE])
-async def test_two_workers_with_one_activity_make_one_effect(stage: Stage, kind: str) -> None:
-    """Both go on at the same moment: one effect, and the answers are the same."""
-    cell = await twice(stage, SEED, kind)
-
-    assert cell.is_right, str(cell)
-
-
 async def test_a_task_has_effects_once_in_all_its_lives(stage: Stage) -> None:
-    """After resets every effect stays single or is undone; a new task under the id of a closed one has its own."""
     cells = await lives(stage, SEED, lambda: None, ["transfer", "pay_strictly"])
 
     assert [str(cell) for cell in cells if not cell.is_right] == []
     assert len(cells) == 10
 
 
+RACES: Mapping[str, tuple[Callable[..., Awaitable[Cell]], Sequence[str]]] = {
+    **{f"two workers with one activity make one effect of {kind}": (twice, [kind]) for kind in TWICE},
+    # Frozen after its claim, until another worker has made the call: it looks at the clock before it sends.
+    "a call that wakes up late is not sent": (late, [Failpoint.AFTER_CLAIM]),
+    # It ends late, or too late and a person is asked: nothing is sent a second time meanwhile.
+    **{f"a thread that outlives its timeout makes one effect of {kind}": (overdue, [kind]) for kind in OVERDUE},
+    # It exits, stops its loop or writes twice: the effect is found, or a person is asked, and the worker serves on.
+    **{f"a harmful tool makes one effect: {kind}": (harmful, [kind]) for kind in HARMFUL},
+    # What the history has as done stays done, and the task is named because no ledger has its row.
+    "a store from an older backup repeats nothing": (restored_store, []),
+    # It lacks the tool, and leaves the check of the plan and the call to the newer one.
+    **{f"a task that an older worker begins makes its effect: {how}": (older, [how]) for how in OLDER},
+}
+
+
 @pytest.mark.full
 @pytest.mark.timeout(120)
-async def test_a_call_that_wakes_up_late_is_not_sent(stage: Stage) -> None:
-    """A worker frozen after its claim, until another one has made the call: it looks at the clock before it sends."""
-    cell = await late(stage, SEED, Failpoint.AFTER_CLAIM)
+@pytest.mark.parametrize(("played", "given"), RACES.values(), ids=RACES)
+async def test_a_race_makes_one_effect(
+    stage: Stage, played: Callable[..., Awaitable[Cell]], given: Sequence[str]
+) -> None:
+    cell = await played(stage, SEED, *given)
 
     assert cell.is_right, str(cell)
 
@@ -116,47 +108,8 @@ async def test_a_call_stopped_between_check_and_send_is_the_limit(stage: Stage) 
 
 @pytest.mark.full
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", [*OVERDUE])
-async def test_a_thread_that_outlives_its_timeout_makes_one_effect(stage: Stage, kind: str) -> None:
-    """It ends late, or too late and a person is asked: nothing is sent a second time meanwhile."""
-    cell = await overdue(stage, SEED, kind)
-
-    assert cell.is_right, str(cell)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", [*HARMFUL])
-async def test_a_tool_that_exits_stops_its_loop_or_writes_twice_makes_one_effect(stage: Stage, kind: str) -> None:
-    """The effect is found, or a person is asked; nothing is sent again, and the worker serves on."""
-    cell = await harmful(stage, SEED, kind)
-
-    assert cell.is_right, str(cell)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(120)
 async def test_a_stopped_server_sends_nobody_to_a_person(stage: Stage) -> None:
     """SIGSTOP for longer than heartbeats are waited for: what the ledger knows was applied is applied, once."""
     cell = await server_stop(stage, SEED)
 
     assert cell.is_right and len(cell.ended) == 5, str(cell)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(120)
-async def test_a_store_from_an_older_backup_repeats_nothing(stage: Stage) -> None:
-    """What the history has as done stays done, and the task is named because no ledger has its row."""
-    cell = await restored_store(stage, SEED)
-
-    assert cell.is_right, str(cell)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("how", OLDER)
-async def test_a_task_that_an_older_worker_begins_makes_its_effect(stage: Stage, how: str) -> None:
-    """The older one lacks the tool, and leaves the check of the plan and the call to the newer one."""
-    cell = await older(stage, SEED, how)
-
-    assert cell.is_right, str(cell)

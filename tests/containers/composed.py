@@ -57,7 +57,6 @@ class Composed:
         return await self._engine.run("docker", "compose", *words, seconds=seconds)
 
     async def with_key(self, *words: str) -> str:
-        """The same with a key as a file."""
         files = [word for file in (FILE, HERE / "override.yml", HERE / "key.yml") for word in ("--file", str(file))]
         return await self.compose(*files, *words)
 
@@ -74,7 +73,6 @@ class Composed:
         return await self._engine.result(*words)
 
     async def starter(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """`python starter.py` on that machine."""
         return await self.host(sys.executable, str(ROOT / "starter.py"), *words)
 
     async def get(self, url: str) -> str:
@@ -138,12 +136,10 @@ class Composed:
         return int(sizes)
 
     async def container(self, name: str) -> dict[str, Any]:
-        """What the engine knows of a container."""
         [found] = json.loads(await self._engine.run(self._engine.program, "inspect", name))
         return dict(found)
 
     async def said(self, name: str) -> str:
-        """What a container wrote."""
         done = await self._engine.result(self._engine.program, "logs", name)
         return done.stdout + done.stderr
 
@@ -155,7 +151,6 @@ class Composed:
         return int(code), text
 
     async def remove(self, name: str) -> None:
-        """End a container, and remove it."""
         await self._engine.run(self._engine.program, "rm", "--force", name)
 
     async def keep_logs(self) -> Path:

@@ -20,7 +20,6 @@ from workflows.agent import AgentWorkflow
 
 
 async def main(name: str, count: int) -> None:
-    """Print a JSON object: task id to status."""
     client = await connect()
     tasks = []
     for number in range(count):

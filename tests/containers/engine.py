@@ -47,8 +47,6 @@ class EngineFailed(RuntimeError):
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that runs."""
-
     program: str
     """`podman` or `docker`."""
     prefix: Sequence[str] = ()
@@ -59,7 +57,6 @@ class Engine:
 
     @property
     def is_docker(self) -> bool:
-        """Whether the images are the real ones."""
         return self.program == "docker"
 
     async def run(self, *words: str, folder: Path = ROOT, seconds: float = 300) -> str:
@@ -132,7 +129,6 @@ def asked() -> str:
 
 
 def cache() -> Path:
-    """Where podman keeps images between runs."""
     return user_cache_path("replan") / "containers"
 
 
@@ -177,7 +173,6 @@ def _alone() -> Iterator[None]:
 
 
 def _remove_cgroups() -> None:
-    """Those that podman made and left empty."""
     for kind in Path("/sys/fs/cgroup").iterdir():
         for group in sorted(kind.glob("libpod_parent/**"), reverse=True):
             with suppress(OSError):  # another podman of this machine is in it

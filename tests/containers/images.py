@@ -66,7 +66,6 @@ async def _base(engine: Engine, say: Say) -> None:
 
 
 async def _stand_ins(say: Say) -> Sequence[tuple[str, str, Mapping[str, Path]]]:
-    """Folder, name with tag, and programs of each."""
     server, cli = await programs.server(say), await find_cli(say)
     ui_version = services()["ui"].image[1]
     ui = await built(UI, f"v{ui_version}", say)
@@ -122,8 +121,6 @@ async def _main(say: Say) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Make the images."""
-
     def say(line: str) -> None:
         sys.stdout.write(" ".join([*words, line]) + "\n")
         sys.stdout.flush()

@@ -21,7 +21,6 @@ LEDGER = "SELECT key, count(*) FROM replan_ledger WHERE task LIKE '{name}-%' AND
 
 @asynccontextmanager
 async def crowd(composed: Composed, name: str, figures: list[str], tasks: int = TASKS) -> AsyncIterator[None]:
-    """Tasks that run meanwhile. At the end all have completed, and each of their effects is in book and ledger once."""
     began = time.monotonic()
     running = asyncio.create_task(composed.host(sys.executable, "-m", "tests.containers.crowd", name, str(tasks)))
     try:
@@ -42,13 +41,11 @@ async def crowd(composed: Composed, name: str, figures: list[str], tasks: int = 
 
 
 async def book(composed: Composed, name: str) -> bool:
-    """Whether an effect of these tasks is there."""
     [tables] = await composed.ask_store("SELECT name FROM sqlite_master WHERE name = 'book'")
     return bool(tables) and bool((await composed.ask_store(BOOK.format(name=name)))[0])
 
 
 async def test_a_worker_killed_in_a_step(composed: Composed, figures: list[str]) -> None:
-    """Its step is done by the other worker, with one effect; `up` brings the container back."""
     plan = {"steps": [{"id": "slow", "kind": "enter", "args": {"word": "slow-0", "seconds": 15}}]}
     (file := composed.folder / "plan.json").write_text(json.dumps(plan))
     began = time.monotonic()
@@ -68,7 +65,6 @@ async def test_a_worker_killed_in_a_step(composed: Composed, figures: list[str])
 
 
 async def test_both_workers_killed(composed: Composed, figures: list[str]) -> None:
-    """The engine starts the processes again, and the tasks of the crowd go on."""
     async with crowd(composed, "killed", figures):
         workers = await composed.containers("worker")
         before = {worker["State"]["StartedAt"] for worker in workers}
@@ -86,14 +82,12 @@ async def test_both_workers_killed(composed: Composed, figures: list[str]) -> No
 
 @pytest.mark.parametrize("service", ["postgresql", "temporal"])
 async def test_a_restart(composed: Composed, service: str, figures: list[str]) -> None:
-    """A database or a server that restarts in the middle delays tasks and ends none."""
     async with crowd(composed, f"restart-{service}", figures):
         await composed.compose("restart", service)
     await composed.is_healthy()
 
 
 async def test_down_and_up(composed: Composed) -> None:
-    """The volumes keep the tasks, and the set-up that runs again changes nothing."""
     before = await composed.starter("--id", "kept", "--task", "calculate 2 + 2")
     await composed.compose("down")
     began = time.monotonic()
@@ -107,7 +101,6 @@ async def test_down_and_up(composed: Composed) -> None:
 
 
 async def test_four_workers(composed: Composed, figures: list[str]) -> None:
-    """The line of the page makes four, which share the work and the store."""
     await composed.up("--scale", "worker=4")
     await composed.is_healthy()
     async with crowd(composed, "four", figures):

@@ -11,14 +11,12 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def blocks(heading: str) -> list[list[str]]:
-    """The command lines of each shell block below a heading of the page."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     section = page.partition(f"\n{heading}\n")[2].partition("\n#")[0]
     return [block.splitlines() for block in re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)]
 
 
 async def test_a_backup_brings_everything_back(composed: Composed) -> None:
-    """Dumped, all volumes lost, restored: the task that was done is there with its effect, and another one is done."""
     [backup, restore] = blocks("### Backups")
     before = await composed.starter("--id", "backed-up", "--task", "book a slot for the team at 16:00")
     for command in backup:

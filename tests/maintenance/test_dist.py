@@ -39,12 +39,10 @@ b==1 \\
 
 
 def test_a_lock_says_what_needs_a_package() -> None:
-    """Also of one that it has in two versions; files of requirements are no packages."""
     assert dict(dist.needs(LOCK)) == {"a": {"b", "replan"}, "b-c.d": {"a"}, "b": set()}
 
 
 def test_an_earlier_build_is_replaced(tmp_path: Path) -> None:
-    """What is not ours stays, and the sums are those that `sha256sum --check` reads."""
     built, target = tmp_path / "built", tmp_path / "dist"
     for file in (built / "replan-2.whl", target / "replan-1.whl", target / "notes.txt"):
         file.parent.mkdir(exist_ok=True)
@@ -57,7 +55,6 @@ def test_an_earlier_build_is_replaced(tmp_path: Path) -> None:
 
 
 def test_the_version_is_the_same_everywhere() -> None:
-    """The changelog begins with it, or with what is to come; and the image has it as its tag."""
     files = ("CHANGELOG.md", "docker-compose.yml", "docs/operations.md")
     changelog, *others = ((ROOT / name).read_text(encoding="utf-8") for name in files)
     newest = re.findall(r"^## (.*)$", changelog, flags=re.MULTILINE)[0]
@@ -67,13 +64,11 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def git(folder: Path, *words: str) -> bytes:
-    """Run git as somebody, in a folder."""
     who = ("-c", "user.name=Tester", "-c", "user.email=tester@example.com")
     return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True).stdout
 
 
 def committed(folder: Path) -> Path:
-    """A repository with one commit: this checkout, with what is not committed here."""
     for name in git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").decode().split("\0"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -85,14 +80,12 @@ def committed(folder: Path) -> Path:
 
 
 def run(checkout: Path, target: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What `make dist` runs, in a checkout."""
     words = [sys.executable, "-m", "maintenance.dist", str(target)]
     given = {**os.environ, **environment}
     return subprocess.run(words, cwd=checkout, env=given, capture_output=True, text=True, check=False)
 
 
 def test_what_is_not_committed_is_not_built(tmp_path: Path) -> None:
-    """With its name, and what to do; nothing is written."""
     checkout = committed(tmp_path / "checkout")
     (checkout / "worker.py").write_text("# changed\n")
     done = run(checkout, tmp_path / "dist")
@@ -104,7 +97,6 @@ def test_what_is_not_committed_is_not_built(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The release of one commit, built in two folders at two times, by users with other umasks, zones and hashes."""
     first = committed(tmp_path_factory.mktemp("first"))
     other = tmp_path_factory.mktemp("other") / "a" / "deep" / "folder"
     git(ROOT, "clone", "--quiet", str(first), str(other))
@@ -123,7 +115,6 @@ def twice(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_the_same_commit_gives_the_same_bytes(twice: list[Path]) -> None:
-    """Wheel, archive, list of packages and sums; and the sums are right."""
     one, other = ({file.name: file.read_bytes() for file in folder.iterdir()} for folder in twice)
     lines = (line.split("  ") for line in one["SHA256SUMS"].decode().splitlines())
     sums = {name: digest for digest, name in lines}
@@ -153,7 +144,6 @@ def test_the_archive_of_sources_builds_the_released_wheel(twice: list[Path], tmp
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_the_wheel_lists_its_packages(twice: list[Path]) -> None:
-    """As PEP 770 says, and beside it: each locked package with its version, and none that nothing needs."""
     [wheel], [beside] = twice[0].glob("*.whl"), twice[0].glob("*.cdx.json")
     with zipfile.ZipFile(wheel) as files:
         [inside] = [files.read(name) for name in files.namelist() if ".dist-info/sboms/" in name]
@@ -172,7 +162,6 @@ def test_the_wheel_lists_its_packages(twice: list[Path]) -> None:
 @pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_an_index_shows_the_readme_without_links_into_a_checkout(twice: list[Path]) -> None:
-    """Beside what it sorts packages by; what is elsewhere in the world is still linked."""
     [wheel] = twice[0].glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
         [metadata] = [files.read(name).decode() for name in files.namelist() if name.endswith(".dist-info/METADATA")]

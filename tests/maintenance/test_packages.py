@@ -15,7 +15,6 @@ NOT_CLONED = shutil.ignore_patterns(".*", "__pycache__", "dist", "*.egg-info")
 @pytest.mark.full
 @pytest.mark.timeout(600)
 async def test_the_first_minute_shows_progress_and_no_warning(tmp_path: Path) -> None:
-    """At a terminal: why it takes long, that it is once, how far it is; the second time nothing."""
     clone, make = tmp_path / "clone", shutil.which("make")
     assert make is not None
     shutil.copytree(ROOT, clone, ignore=NOT_CLONED)

@@ -71,7 +71,6 @@ def test_the_build_names_the_file(tmp_path: Path) -> None:
 
 
 def test_all_rooms_are_in_the_wheel() -> None:
-    """What users run, and the demo's tools and documents."""
     rooms = {room.partition("/")[0] for room in MOVED}
 
     assert rooms | {"replan", "maintenance"} == {*test_rooms.ROOMS, *test_rooms.SCRIPTS, "examples"}
@@ -80,7 +79,6 @@ def test_all_rooms_are_in_the_wheel() -> None:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package `replan` as the wheel has it."""
     made = tmp_path_factory.mktemp("wheel") / "replan"
     wheel.copy(ROOT, MOVED, made)
     return made
@@ -97,7 +95,6 @@ def test_no_module_of_the_wheel_imports_a_room(package: Path) -> None:
 
 
 def test_the_wheel_has_the_templates_and_the_static_files_of_the_web_server(package: Path) -> None:
-    """What `serve` reads beside its modules is copied with them."""
     read = {file.relative_to(ROOT) for name in ("templates", "static") for file in (ROOT / "server" / name).iterdir()}
 
     assert len(read) > 10
@@ -108,7 +105,6 @@ PRIVATE = {"__init__.py", "__main__.py", "_internal"}
 
 
 def test_every_public_name_is_one_for_type_checkers_too() -> None:
-    """The names that are imported when they are used are those that a type checker sees, from the same modules."""
     [checked] = [
         node
         for node in ast.parse(Path(replan.__file__).read_text()).body

@@ -14,8 +14,6 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 @dataclass(frozen=True)
 class Span:
-    """One span, as it was received."""
-
     raw: trace_pb2.Span
     service: str
     conventions: str
@@ -55,8 +53,6 @@ def _value(value: Any) -> Any:
 
 @dataclass
 class Receiver:
-    """What was received."""
-
     url: str = ""
     requests: list[bytes] = field(default_factory=list)
     """The body of each request."""
@@ -68,7 +64,6 @@ class Receiver:
 
     @property
     def spans(self) -> Sequence[Span]:
-        """All spans, in the order in which they began."""
         found = [
             Span(raw, _named(resource.resource.attributes, "service.name"), _conventions(scope.scope), scope.schema_url)
             for body in list(self.requests)
@@ -79,7 +74,6 @@ class Receiver:
         return sorted(found, key=lambda span: span.raw.start_time_unix_nano)
 
     def named(self, prefix: str) -> Sequence[Span]:
-        """The spans whose names begin so."""
         return [span for span in self.spans if span.name.startswith(prefix)]
 
     def tree(self, *shown: str) -> str:

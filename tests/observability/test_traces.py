@@ -3,11 +3,11 @@
 import asyncio
 import json
 import re
-import subprocess
 import sys
 import sysconfig
 import venv
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -27,6 +27,7 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.task_trace import TaskIds, TaskTrace
 from tests.crash.test_crash import chain, noted
+from tests.gate import sampled
 from tests.harness import DONE, outcome, plan, step as step_of
 from tests.observability.otlp import Receiver, receiver
 from tests.processes import ROOT, Processes
@@ -43,7 +44,6 @@ PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
 
 @pytest.fixture
 def received() -> Iterator[Receiver]:
-    """A receiver."""
     with receiver() as running:
         yield running
 
@@ -111,7 +111,6 @@ STEP = {
 async def test_content_is_in_spans_only_if_it_is_asked_for(
     server: DevServer, tmp_path: Path, received: Receiver
 ) -> None:
-    """By the variable of OpenTelemetry's own instrumentations: text, prompts, replies, arguments and results."""
     queue = ("--queue", "content")
     script = (proposes(step("tone", "describe", text="asked")), ModelReply(text="verdict"), finishes("the end"))
     async with prepared("anthropic", *script) as api:
@@ -134,35 +133,32 @@ def _texts(messages: str) -> list[str]:
     return [part["content"] for message in json.loads(messages) for part in message["parts"]]
 
 
-@pytest.fixture
-async def early(tmp_path: Path) -> AsyncIterator[DevServer]:
-    """A server that suggests a new run after 20 events."""
-    dynamic = {"limit.historyCount.suggestContinueAsNew": "20"}
-    folder = tmp_path / "server"
-    spec = ServerSpec(
-        folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=dynamic
-    )
-    async with DevServer(spec, await find_cli(lambda _: None)) as running:
-        yield running
-
-
 @pytest.mark.full
-async def test_a_task_of_many_runs_has_one_span(early: DevServer, tmp_path: Path, received: Receiver) -> None:
+async def test_a_task_of_many_runs_has_one_span(tmp_path: Path, received: Receiver) -> None:
     """All steps of all runs are below it, also where the task was started without a trace, and on other workers."""
-    processes = Processes(early.address, tmp_path, received.environment)
     turns = [plan(step_of(f"s{number}", "calculate", expression=f"{number} + 1")) for number in range(8)]
     script = _script(tmp_path, *turns, DONE)
-    quiet = Processes(early.address, tmp_path)
-    with processes.worker("--planner", script):
-        await done(quiet, "--task", "many turns", "--id", "many", "--tool-calls", "50")
-    connected = await connect(address=early.address, plain=True)
-    described = await connected.get_workflow_handle("many").describe()
+    async with _own_server(tmp_path / "server", {"limit.historyCount.suggestContinueAsNew": "20"}) as early:
+        with Processes(early.address, tmp_path, received.environment).worker("--planner", script):
+            quiet = Processes(early.address, tmp_path)
+            await done(quiet, "--task", "many turns", "--id", "many", "--tool-calls", "50")
+        connected = await connect(address=early.address, plain=True)
+        described = await connected.get_workflow_handle("many").describe()
     first = described.raw_description.workflow_execution_info.first_run_id
     [task], steps = received.named("invoke"), received.named("execute")
 
     assert described.run_id != first and len(steps) == 8
     assert {(span.trace, span.parent) for span in steps} == {(first.replace("-", ""), task.id)}
     assert task.parent == "" and task.raw.start_time_unix_nano < steps[0].raw.start_time_unix_nano
+
+
+@asynccontextmanager
+async def _own_server(folder: Path, dynamic: Mapping[str, str] | None = None) -> AsyncIterator[DevServer]:
+    spec = ServerSpec(
+        folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES, dynamic=dynamic or {}
+    )
+    async with DevServer(spec, await find_cli(lambda _: None)) as running:
+        yield running
 
 
 def _script(folder: Path, *proposals: BaseModel) -> str:
@@ -175,7 +171,6 @@ def _script(folder: Path, *proposals: BaseModel) -> str:
 async def test_a_killed_worker_breaks_no_trace(
     server: DevServer, client: Client, tmp_path: Path, received: Receiver
 ) -> None:
-    """The next worker's attempts are in the same trace, and the task's span is exported once."""
     notes = tmp_path / "notes"
     own = {**received.environment, "OTEL_BSP_SCHEDULE_DELAY": "10"}
     processes = Processes(server.address, tmp_path, own)
@@ -195,10 +190,7 @@ async def test_a_killed_worker_breaks_no_trace(
 
 @pytest.mark.full
 async def test_a_worker_of_a_user_keeps_its_own_traces(tmp_path: Path, received: Receiver) -> None:
-    """Its provider and its interceptors stay as they are; Replan's spans are in the traces that the user began."""
-    folder = tmp_path / "server"
-    spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
-    async with DevServer(spec, await find_cli(lambda _: None)) as server:
+    async with _own_server(tmp_path / "server") as server:
         with receiver() as theirs:
             processes = Processes(server.address, tmp_path, received.environment)
             command = [sys.executable, "-m", "tests.observability.own_worker", str(tmp_path / "state"), theirs.url]
@@ -217,7 +209,6 @@ async def test_a_worker_of_a_user_keeps_its_own_traces(tmp_path: Path, received:
 
 
 async def test_saved_histories_replay_with_traces_and_export_nothing(received: Receiver) -> None:
-    """The interceptor of a worker that records traces changes no command."""
     provider = TracerProvider(id_generator=TaskIds())
     provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{received.url}/v1/traces")))
     config = replayer().config()
@@ -246,25 +237,21 @@ print(sorted(name for name in sys.modules if name.startswith("opentelemetry")))
 
 @pytest.mark.parametrize(
     "variables",
-    [
-        pytest.param({}, marks=pytest.mark.full),
-        {"OTEL_SDK_DISABLED": "true"},
-        pytest.param({"OTEL_TRACES_EXPORTER": "none"}, marks=pytest.mark.full),
-    ],
-    ids=str,
+    sampled(
+        {str(one): [one] for one in ({}, {"OTEL_SDK_DISABLED": "true"}, {"OTEL_TRACES_EXPORTER": "none"})},
+        "{'OTEL_SDK_DISABLED': 'true'}",
+    ),
 )
 def test_off_costs_nothing(variables: Mapping[str, str], tmp_path: Path) -> None:
-    """Without an endpoint, or with OpenTelemetry's own switches, nothing is imported and no interceptor is there."""
     endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"} if variables else {}
     processes = Processes("", tmp_path, {**variables, **endpoint})
 
     assert processes.run([sys.executable, "-c", OFF]).stdout == "[]\n"
 
 
-@pytest.fixture(scope="module")
-def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter that has all packages of this one, but those of the extra."""
-    home = tmp_path_factory.mktemp("without")
+def test_without_the_extra_a_worker_says_what_to_install(tmp_path: Path) -> None:
+    """In one line, and only where traces are asked for. Its interpreter has all packages but the extra's."""
+    home = tmp_path / "without"
     venv.create(home, symlinks=True, with_pip=False)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(home), "platbase": str(home)}))
     here = Path(sysconfig.get_path("purelib"))
@@ -272,24 +259,19 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for entry in (*here.iterdir(), *(here / "opentelemetry").iterdir()):
         if entry.name not in ("opentelemetry", "sdk", "exporter"):
             (packages / entry.relative_to(here)).symlink_to(entry)
-    return home / "bin" / "python"
-
-
-def test_without_the_extra_a_worker_and_a_client_say_what_to_install(without: Path, tmp_path: Path) -> None:
-    """In one line, and only where traces are asked for."""
-    said = "OTEL_EXPORTER_OTLP_ENDPOINT asks for traces, and the packages that export them are missing: install them"
-    on = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
-    refused = _checked(without, tmp_path, on)
+    check = [str(home / "bin" / "python"), str(ROOT / "worker.py"), "--check"]
+    refused = Processes("", tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}).run(check)
 
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert refused.stderr.startswith(said)
-    assert _checked(without, tmp_path, {}).returncode == 0
+    assert refused.stderr.startswith(
+        "OTEL_EXPORTER_OTLP_ENDPOINT asks for traces, and the packages that export them are missing: install them"
+    )
+    assert Processes("", tmp_path).run(check).returncode == 0
 
 
 async def test_a_receiver_that_does_not_answer_costs_a_command_two_seconds_and_a_line(
     server: DevServer, tmp_path: Path
 ) -> None:
-    """The task itself goes on."""
     processes = Processes(server.address, tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{free_port()}"})
     ended = await done(processes, "--task", "nobody serves this", "--detach", "--queue", "no-worker-traces")
 
@@ -297,29 +279,26 @@ async def test_a_receiver_that_does_not_answer_costs_a_command_two_seconds_and_a
     assert ended.stderr == ("The spans of this command were not exported in time: check OTEL_EXPORTER_OTLP_ENDPOINT.\n")
 
 
-def test_another_protocol_is_refused(tmp_path: Path) -> None:
-    """Its receiver would not understand what is sent."""
-    on = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
-    refused = Processes("", tmp_path, on).asked("--check")
-
-    assert refused.returncode == 2
-    assert refused.stderr == (
+REFUSED: Mapping[str, tuple[Mapping[str, str], str]] = {
+    "another protocol": (
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
         "OTEL_EXPORTER_OTLP_PROTOCOL is 'grpc', and Replan exports by http/protobuf only: set"
         " OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf, and OTEL_EXPORTER_OTLP_ENDPOINT to that port of the receiver,"
-        " which is mostly 4318.\n"
-    )
+        " which is mostly 4318.\n",
+    ),
+    **{
+        f"{address}, no URL": (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": address},
+            f"OTEL_EXPORTER_OTLP_ENDPOINT is {address!r}, which is no URL: write it as in http://localhost:4318.\n",
+        )
+        for address in ("localhost:4318", "nonsense")
+    },
+}
 
 
-@pytest.mark.parametrize("address", ["localhost:4318", pytest.param("nonsense", marks=pytest.mark.full)])
-def test_an_address_that_is_no_url_is_refused(tmp_path: Path, address: str) -> None:
+@pytest.mark.parametrize(("on", "said"), sampled(REFUSED, "another protocol", "localhost:4318, no URL"))
+def test_what_no_receiver_would_get_is_refused(tmp_path: Path, on: Mapping[str, str], said: str) -> None:
     """Before the first spans are lost."""
-    refused = Processes("", tmp_path, {"OTEL_EXPORTER_OTLP_ENDPOINT": address}).asked("--check")
+    refused = Processes("", tmp_path, dict(on)).asked("--check")
 
-    assert refused.returncode == 2
-    assert refused.stderr == (
-        f"OTEL_EXPORTER_OTLP_ENDPOINT is {address!r}, which is no URL: write it as in http://localhost:4318.\n"
-    )
-
-
-def _checked(python: Path, folder: Path, variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    return Processes("", folder, dict(variables)).run([str(python), str(ROOT / "worker.py"), "--check"])
+    assert (refused.returncode, refused.stderr) == (2, said)

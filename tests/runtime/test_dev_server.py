@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,8 @@ import pytest
 from runtime import state_folder
 from runtime.client import answers, connect, register_search_attributes
 from runtime.dev_server import DevServer, ServerSpec, ServerUnavailable, dev_server, find_cli, free_port
-
-CHECKOUT = Path(__file__).parents[2]
+from tests.gate import sampled
+from tests.processes import ROOT
 
 PARENT = """
 import asyncio, sys
@@ -43,7 +43,6 @@ async def binary() -> Path:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """The command lines that name this folder, of processes that are not dead yet."""
     listing = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,stat=,args="], capture_output=True, text=True, check=True)
     rows = [line.split(maxsplit=2) for line in listing.stdout.splitlines() if str(folder) in line]
     return [args for _pid, state, args in rows if not state.startswith("Z")]
@@ -61,43 +60,37 @@ def kill(server: DevServer) -> None:
     os.kill(server.pid, signal.SIGKILL)
 
 
-@pytest.fixture
-def parent(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A program that starts a server, prints `up` when it answers, and sleeps."""
-    command = [sys.executable, "-c", PARENT, str(tmp_path / "state"), str(free_port()), str(free_port())]
-    with subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
-        yield child
-        child.kill()
+async def test_a_server_lives_as_long_as_its_block_and_its_state_longer(tmp_path: Path) -> None:
+    """Its database is in its folder, whatever letters are in the path, and outlives a kill; two would spoil it.
 
-
-async def wait_for_up(parent: subprocess.Popen[str]) -> None:
-    assert parent.stdout
-    assert await asyncio.to_thread(parent.stdout.readline) == "up\n"
-
-
-async def test_a_server_is_up_inside_and_gone_afterwards(tmp_path: Path) -> None:
-    """Inside `async with` it answers; afterwards neither the port nor a process is left."""
-    async with DevServer(own(tmp_path), await binary()) as server:
-        inside = await answers(server.address)
-
-    assert (inside, await answers(server.address), server.pid, processes_of(tmp_path)) == (True, False, None, [])
-
-
-async def test_the_state_outlives_a_kill_of_the_server(tmp_path: Path) -> None:
-    """A workflow that was started before kill -9 is there after the restart."""
-    async with DevServer(own(tmp_path), await binary()) as server:
+    A new version of Replan finds its new attributes in a database that an older one made.
+    """
+    (folder := tmp_path / "a?b=%41 #é").mkdir()
+    addresses = [state_folder.server_address(folder)]
+    async with DevServer(own(folder, "TestOld"), await binary()) as server:
+        addresses.append(state_folder.server_address(folder))
+        is_there = await answers(server.address)
+        with pytest.raises(ServerUnavailable, match=r"uses .*temporal\.db already"):
+            await DevServer(own(folder), await binary()).start()
         client = await connect(address=server.address, plain=True)
         await client.start_workflow("Nobody", id="kept", task_queue="nobody")
         kill(server)
+        is_forgotten = await eventually(lambda: state_folder.server_address(folder) is None)
         await server.start()
         again = await connect(address=server.address, plain=True)
+        kept = await again.get_workflow_handle("kept").describe()
+    left = (await answers(server.address), server.pid, processes_of(folder))
+    async with DevServer(own(folder, "TestNew"), await binary()) as newer:
+        client = await connect(address=newer.address, plain=True)
+        found = [run async for run in client.list_workflows("TestOld = 'a' AND TestNew = 'a'")]
 
-        assert (await again.get_workflow_handle("kept").describe()).id == "kept"
+    assert (addresses, is_there, is_forgotten) == ([None, server.address], True, True)
+    assert (kept.id, left, found) == ("kept", (False, None, []), [])
+    assert (folder / "temporal.db").exists() and [path.name for path in tmp_path.iterdir()] == [folder.name]
 
 
 @pytest.mark.full
 async def test_a_server_that_ends_again_at_once_is_given_up(tmp_path: Path) -> None:
-    """One that ends by itself is started again, but not for ever."""
     said = list[str]()
     async with DevServer(own(tmp_path), await binary()) as server:
         keeping = asyncio.create_task(server.keep_running(said.append))
@@ -111,46 +104,34 @@ async def test_a_server_that_ends_again_at_once_is_given_up(tmp_path: Path) -> N
     assert said[1] == "The Temporal server runs again."
 
 
-async def test_a_later_start_adds_search_attributes_to_an_old_database(tmp_path: Path) -> None:
-    """A new version of Replan finds its new attributes in a database that an older one made."""
-    async with DevServer(own(tmp_path, "TestOld"), await binary()):
-        pass
-    async with DevServer(own(tmp_path, "TestNew"), await binary()) as server:
-        client = await connect(address=server.address, plain=True)
+SIGNALS = {
+    "Ctrl-C": ("up", signal.SIGINT),
+    "kill": ("up", signal.SIGTERM),
+    "kill -9": ("up", signal.SIGKILL),
+    "Ctrl-C while starting": ("starting", signal.SIGINT),
+    "kill while starting": ("starting", signal.SIGTERM),
+}
 
-        assert [run async for run in client.list_workflows("TestOld = 'a' AND TestNew = 'a'")] == []
 
-
-@pytest.mark.parametrize(
-    "number", [*(pytest.param(one, marks=pytest.mark.full) for one in (signal.SIGINT, signal.SIGTERM)), signal.SIGKILL]
-)
+@pytest.mark.parametrize(("moment", "number"), sampled(SIGNALS, "kill -9", "kill while starting"))
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child whose parent was killed")
 async def test_no_signal_to_the_parent_leaves_a_server_behind(
-    number: signal.Signals, parent: subprocess.Popen[str], tmp_path: Path
+    moment: str, number: signal.Signals, tmp_path: Path
 ) -> None:
-    """Ctrl-C, a plain kill and kill -9 of the program that started the server end the server too."""
-    await wait_for_up(parent)
-    parent.send_signal(number)
+    """Nor between the start of the process and its first answer."""
+    command = [sys.executable, "-c", PARENT, str(tmp_path / "state"), str(free_port()), str(free_port())]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
+        if moment == "up":
+            assert parent.stdout and await asyncio.to_thread(parent.stdout.readline) == "up\n"
+        assert await eventually(lambda: (tmp_path / "state" / "temporal.lock").exists())
+        parent.send_signal(number)
+        has_ended = await eventually(lambda: parent.poll() is not None)
+        parent.kill()
 
-    assert await eventually(lambda: parent.poll() is not None)
-    assert await eventually(lambda: not processes_of(tmp_path))
-
-
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.full), signal.SIGTERM])
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a child whose parent was killed")
-async def test_a_signal_while_starting_leaves_no_server_behind(
-    number: signal.Signals, parent: subprocess.Popen[str], tmp_path: Path
-) -> None:
-    """The moment between the start of the process and its first answer has no gap."""
-    assert await eventually(lambda: (tmp_path / "state" / "temporal.lock").exists())
-    parent.send_signal(number)
-
-    assert await eventually(lambda: parent.poll() is not None)
-    assert await eventually(lambda: not processes_of(tmp_path))
+    assert has_ended and await eventually(lambda: not processes_of(tmp_path))
 
 
 async def test_cancelling_a_start_leaves_no_server_behind(tmp_path: Path) -> None:
-    """A start that is given up stops the process that it had started."""
     starting = asyncio.create_task(DevServer(own(tmp_path), await binary()).start())
     assert await eventually(lambda: bool(processes_of(tmp_path)))
     starting.cancel()
@@ -161,20 +142,12 @@ async def test_cancelling_a_start_leaves_no_server_behind(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("which", ["port", pytest.param("ui_port", marks=pytest.mark.full)])
 async def test_a_taken_port_is_named_with_the_remedy(which: str, tmp_path: Path) -> None:
-    """A port that another program holds is a sentence that names it and says how to use another."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
         spec = ServerSpec(tmp_path, **{"port": free_port(), "ui_port": free_port(), which: taken})
 
         with pytest.raises(ServerUnavailable, match=rf"Port {taken} .* --port \d+"):
             await DevServer(spec, await binary()).start()
-
-
-async def test_two_servers_do_not_share_a_database(tmp_path: Path) -> None:
-    """A second server on the same state folder is refused: two would write over each other."""
-    async with DevServer(own(tmp_path), await binary()):
-        with pytest.raises(ServerUnavailable, match=r"uses .*temporal\.db already"):
-            await DevServer(own(tmp_path), await binary()).start()
 
 
 async def test_a_server_that_ends_at_once_shows_its_last_words(tmp_path: Path) -> None:
@@ -190,7 +163,6 @@ async def test_a_server_that_ends_at_once_shows_its_last_words(tmp_path: Path) -
 async def test_dev_reuses_a_server_that_answers(
     server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`--dev` takes the server of TEMPORAL_ADDRESS, whosever it is, and leaves it running."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail) as local:
         assert (local.address, local.whose) == (server.address, "was running already, not ours")
@@ -213,7 +185,6 @@ async def test_dev_leaves_other_programs_their_port(
 
 
 async def test_two_starts_at_once_share_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one waits for the server that the first one is starting, and does not complain."""
     monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
     usual = f"localhost:{free_port()}"
 
@@ -232,18 +203,6 @@ async def test_two_starts_at_once_share_one_server(tmp_path: Path, monkeypatch: 
     assert {await first, second} == {(usual, "ours"), (usual, "was running already")}
 
 
-@pytest.mark.full
-async def test_the_address_of_a_server_is_known_while_it_runs(tmp_path: Path) -> None:
-    """What a server wrote does not count any more when it has ended, even by a kill."""
-    before = state_folder.server_address(tmp_path)
-    async with DevServer(own(tmp_path), await binary()) as server:
-        inside = state_folder.server_address(tmp_path)
-        kill(server)
-        gone = await eventually(lambda: state_folder.server_address(tmp_path) is None)
-
-    assert (before, inside, gone) == (None, server.address, True)
-
-
 async def test_dev_starts_a_server_where_none_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--dev` listens where TEMPORAL_ADDRESS says, the web UI a thousand ports above, its state in the folder."""
     port = 20_000 + free_port() % 10_000
@@ -258,17 +217,6 @@ async def test_dev_starts_a_server_where_none_answers(tmp_path: Path, monkeypatc
     assert not await answers(local.address)
 
 
-@pytest.mark.parametrize("name", ["a?b=%41 #é", pytest.param("two words", marks=pytest.mark.full)])
-async def test_the_path_of_a_state_folder_is_no_url(tmp_path: Path, name: str) -> None:
-    """The database of the server is in the folder, whatever letters are in its path."""
-    (folder := tmp_path / name).mkdir()
-    async with DevServer(own(folder), await binary()) as server:
-        assert state_folder.server_address(folder) == server.address
-
-    assert (folder / "temporal.db").exists()
-    assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
 @pytest.mark.parametrize("address", ["temporal.example:7233", "10.0.0.1:7233", "localhost", "localhost:http"])
 async def test_dev_refuses_what_is_not_on_this_machine(address: str, tmp_path: Path) -> None:
     """`--dev` never takes a far server for its own, and says what to change."""
@@ -277,16 +225,5 @@ async def test_dev_refuses_what_is_not_on_this_machine(address: str, tmp_path: P
             pass
 
 
-def test_dynamic_values_reach_the_command_line(tmp_path: Path) -> None:
-    """Tests can lower a limit of the server."""
-    spec = ServerSpec(tmp_path, dynamic={"limit.historyCount.suggestContinueAsNew": "100"})
-
-    assert spec.command(Path("temporal"))[-2:] == [
-        "--dynamic-config-value",
-        "limit.historyCount.suggestContinueAsNew=100",
-    ]
-
-
 def test_free_ports_are_not_handed_out_twice() -> None:
-    """Servers that start side by side get ports of their own."""
     assert len({free_port() for _ in range(50)}) == 50

@@ -21,13 +21,11 @@ PATIENCE = 30.0
 
 
 def checkout(folder: Path, address: str = "", **environment: str) -> Processes:
-    """Commands with a state folder of their own; by default nothing names a server."""
     folder.mkdir(exist_ok=True)
     return Processes(address, folder, {"XDG_CONFIG_HOME": str(folder), **environment})
 
 
 def server_of(commands: Processes) -> int:
-    """The id of the server process of a state folder."""
     listing = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=True)
     database = str(commands.folder / "state" / "temporal.db")
     return next(int(line.split()[0]) for line in listing.stdout.splitlines() if database in line)
@@ -35,7 +33,6 @@ def server_of(commands: Processes) -> int:
 
 @pytest.mark.full
 def test_two_checkouts_have_a_server_each(tmp_path: Path) -> None:
-    """Without an address each works with the server of its own state folder, and so do its commands."""
     one, other = checkout(tmp_path / "one"), checkout(tmp_path / "other")
     with one.worker("--dev"), other.worker("--dev"):
         ended = one.starter("--task", "calculate 1+1", "--id", "mine")
@@ -46,12 +43,23 @@ def test_two_checkouts_have_a_server_each(tmp_path: Path) -> None:
 
 
 def test_the_port_of_the_server_is_chosen_on_the_command_line(tmp_path: Path) -> None:
-    """The server listens there, its web UI 1000 above, and commands find it as any other."""
-    here, port = checkout(tmp_path), free_port()
-    with here.worker("--dev", "--port", str(port)):
-        found = json.loads((here.folder / "state" / "server.json").read_text())
+    """The server listens there, its web UI 1000 above; a second worker of the folder joins it, that of another is told.
 
-    assert (found["address"], found["ui_url"]) == (f"localhost:{port}", f"http://localhost:{port + 1000}")
+    Two servers of one folder would write over each other.
+    """
+    port = str(free_port())
+    here, other = checkout(tmp_path / "here"), checkout(tmp_path / "other")
+    with here.worker("--dev", "--port", port):
+        refused = other.asked("--dev", "--port", port)
+        with here.worker("--dev", "--port", port, "--queue", "second"):
+            found = json.loads((here.folder / "state" / "server.json").read_text())
+            ended = here.starter("--task", "calculate 1+1", "--queue", "second")
+
+    assert (found["address"], found["ui_url"]) == (f"localhost:{port}", f"http://localhost:{int(port) + 1000}")
+    assert ended.returncode == 0
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (6, "", 1)
+    assert refused.stderr.startswith(f"The Temporal server at localhost:{port} is not that of the state folder ")
+    assert f"set TEMPORAL_ADDRESS=localhost:{port} to use it." in refused.stderr
 
 
 def test_a_used_port_of_the_server_is_one_sentence(tmp_path: Path) -> None:
@@ -64,18 +72,7 @@ def test_a_used_port_of_the_server_is_one_sentence(tmp_path: Path) -> None:
     assert f"Port {port} on 127.0.0.1 cannot be used" in done.stderr and "choose another, for example" in done.stderr
 
 
-@pytest.mark.full
-def test_a_second_worker_of_a_state_folder_joins_its_server(tmp_path: Path) -> None:
-    """Two servers would write over each other, so the second worker uses the first one's."""
-    first, here = checkout(tmp_path, f"localhost:{free_port()}"), checkout(tmp_path)
-    with first.worker("--dev"), here.worker("--dev", "--queue", "second"):
-        ended = here.starter("--task", "calculate 1+1", "--queue", "second")
-
-    assert ended.returncode == 0
-
-
 def test_a_server_that_is_killed_is_started_again(tmp_path: Path) -> None:
-    """The worker says so, and the next task runs; nothing of the SDK's own log is on the screen."""
     here = checkout(tmp_path, f"localhost:{free_port()}")
     with here.worker("--dev", "--log", "json") as worker:
         os.kill(server_of(here), signal.SIGKILL)
@@ -129,14 +126,12 @@ async def test_a_worker_whose_server_is_gone_says_so_once(tmp_path: Path) -> Non
 
 
 def heard(worker: Running, lines: int) -> Sequence[str]:
-    """The next lines that a worker prints."""
     assert worker.stdout is not None
     return [worker.stdout.readline() for _ in range(lines)]
 
 
 @pytest.mark.full
 async def test_the_web_ui_links_to_the_page(tmp_path: Path) -> None:
-    """The details of a task that waits have the address of its request on the page that `REPLAN_PAGE` names."""
     here = checkout(tmp_path, REPLAN_PAGE="http://127.0.0.1:8300/")
     plan = [{"id": "slot", "kind": "book_slot", "args": {"day": "2026-12-01", "at": "10:00", "name": "ann"}}]
     task = Task.model_validate({"text": "book", "plan": plan, "approve": "effects", "on_escalation": "wait"})

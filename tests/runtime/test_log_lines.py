@@ -1,10 +1,15 @@
-"""The log: what the code logs is in the table of events, and the page says the same."""
+"""The log: what the code logs is in the table of events, the page says the same, and repeated lines are counted."""
 
 import ast
-from collections.abc import Iterator, Sequence
+import json
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
+import pytest
+
+from runtime.repeated_lines import OncePer
 from runtime.telemetry import COMMON, IDS
 from tests.documentation import tables
 from tests.log_events import EVENTS
@@ -25,8 +30,6 @@ LEVELS = ("log", "debug", "info", "warning", "error", "critical", "exception")
 
 
 class Logged(NamedTuple):
-    """A line that the source writes."""
-
     where: str
     logger: str
     level: str
@@ -43,7 +46,6 @@ def _logger_of(module: ast.Module) -> str:
 
 
 def logged() -> Iterator[Logged]:
-    """Every line that the source writes."""
     for file in (file for file in SOURCES if named(file) not in OF_OTHERS):
         module = tree(file)
         for name, call in calls(file):
@@ -58,7 +60,6 @@ def logged() -> Iterator[Logged]:
 
 
 def _of_entries(file: Path) -> Iterator[Logged]:
-    """The lines that the entries of a journal write: pairs of the name of an event and its fields."""
     for node in ast.walk(tree(file)):
         pair = node.value if isinstance(node, ast.Yield | ast.Return) else None
         if isinstance(pair, ast.Tuple) and isinstance(first := pair.elts[0], ast.Constant) and first.value in EVENTS:
@@ -95,7 +96,6 @@ def test_each_field_has_an_event_and_each_event_only_known_fields() -> None:
 
 
 def test_the_page_says_what_is_in_the_table() -> None:
-    """Every event with its level, a meaning, and its own fields; every field with its meaning."""
     found = tables((ROOT / "docs" / "observability.md").read_text(encoding="utf-8"))
     events = [
         [name, one.levels.replace(" ", ", "), _in_page([own for own in one.fields if own not in IDS])]
@@ -115,3 +115,55 @@ def _in_page(names: Sequence[str]) -> str:
 
 def _fields() -> dict[str, Any]:
     return get_type_hints(Fields, include_extras=True)
+
+
+def records(*given: tuple[str, str]) -> list[logging.LogRecord]:
+    return [logging.LogRecord("asyncio", logging.ERROR, __file__, 1, words, (more,), None) for words, more in given]
+
+
+def passed(filter: OncePer, *given: tuple[str, str]) -> list[str]:
+    return [one.getMessage() for one in records(*given) if filter.filter(one)]
+
+
+def test_equal_lines_are_written_once() -> None:
+    """They are equal if they differ only in what is inserted, or below the first line."""
+    given = [(f"no files for %s\nsocket {number}", str(number)) for number in range(1000)]
+
+    assert passed(OncePer(), *given, ("other %s", "line")) == ["no files for 0\nsocket 0", "other line"]
+
+
+def test_the_next_line_says_how_many_were_left_out() -> None:
+    """After its time, so that nobody takes a thousand for one."""
+    once = OncePer(seconds=0.0)
+    once._passed["asyncio", "full %s", type(None), None] = (0.0, 41)
+
+    assert passed(once, ("full %s", "now")) == ["full now (41 more such lines were left out)"]
+
+
+def test_faults_of_different_places_are_different_lines() -> None:
+    """A traceback of another line of code is not left out because of one that was written."""
+    once = OncePer()
+    faults = [raised(json.loads, "{"), raised(json.loads, "{,"), raised([].pop)]
+    found = [once.filter(failed(one)) for fault in faults for one in (fault, fault)]
+
+    assert found == [True, False, False, False, True, False]
+
+
+def raised(code: Callable[..., Any], *given: str) -> Exception:
+    """What the code raises."""
+    with pytest.raises(Exception) as caught:
+        code(*given)
+    return caught.value
+
+
+def failed(error: Exception) -> logging.LogRecord:
+    caused = (type(error), error, error.__traceback__)
+    return logging.LogRecord("uvicorn.error", logging.ERROR, __file__, 1, "Exception", (), caused)
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    once = OncePer()
+    for number in range(5000):
+        once.filter(*records((f"{number} %s", "")))
+
+    assert len(once._passed) <= 1000

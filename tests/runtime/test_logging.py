@@ -29,8 +29,6 @@ Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
 
 class Log:
-    """The log of a worker that runs."""
-
     def __init__(self, file: Path) -> None:
         self._file = file
 
@@ -53,29 +51,24 @@ class Log:
         return [{name: line[name] for name in line if name not in (*COMMON, "task", "run")} for line in found]
 
     def decided(self, task: str) -> Counter[tuple[str, str, str]]:
-        """Step, code and decision in the lines of a task, but for those of its planner."""
         found = [line for line in self.of(event="decision", task=task) if line["kind"] in KINDS]
         return Counter((line["step"], line["code"], line["decision"]) for line in found)
 
     def counted(self, task: str) -> int:
-        """How many attempts of tools the lines of a task say, but for those that cost nothing."""
         found = [line for line in self.of(event="step", task=task) if line["kind"] in KINDS]
         return sum(line.get("code") not in ("worker_shutdown", "circuit_open") for line in found)
 
     def of(self, **fields: Any) -> list[dict[str, Any]]:
-        """The lines with these fields."""
         whole = self.text.rpartition("\n")[0].splitlines()
         return [line for line in map(json.loads, whole) if fields.items() <= line.items()]
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    """The log of the workers in this folder."""
     return Log(tmp_path / "worker.log")
 
 
 async def start(client: Client, id: str, *kinds: str, **more: Any) -> Handle:
-    """Start a task with a step for each kind."""
     steps = [
         step(kind.partition(" ")[0], kind.partition(" ")[0], word=kind.partition(" ")[2] or PLANTED) for kind in kinds
     ]
@@ -143,7 +136,6 @@ async def test_every_line_is_in_the_table_once_and_without_a_value(
 
 
 def _end(ended: Outcome) -> dict[str, Any]:
-    """What the line of a task's end says."""
     about = {"status": ended.status.value, "code": ended.code, "replans": ended.replans, "wasted": 0}
     return {**about, "revision": ended.revisions[-1].number if ended.revisions else 0, **ended.spent.model_dump()}
 
@@ -159,7 +151,6 @@ def _decided(ended: Outcome) -> Counter[tuple[str, str, str]]:
 
 @pytest.mark.full
 async def test_a_worker_that_logs_values_says_so(server: DevServer, client: Client, tmp_path: Path, log: Log) -> None:
-    """Its first line is a warning; the lines of its calls are in the table, too."""
     with Processes(server.address, tmp_path).worker("--tools", str(TOOLS), "--queue", QUEUE, "--log-values"):
         ended = [await outcome(await start(client, f"shown-{kind}", kind)) for kind in ("say", "bug")]
     [said] = log.of(event="step", kind="say")

@@ -51,7 +51,6 @@ PLAN = [written("price", "get_price", sku="A-17"), written("rare", "get_rare", s
 
 @pytest.mark.parametrize("address", BAD_ADDRESSES)
 def test_an_address_that_cannot_be_used_is_a_sentence(address: str) -> None:
-    """What is wrong with it, and what an address looks like."""
     with pytest.raises(BadSetting) as raised:
         prometheus.runtime(LoggingConfig.default, address)
 
@@ -60,7 +59,6 @@ def test_an_address_that_cannot_be_used_is_a_sentence(address: str) -> None:
 
 @pytest.mark.parametrize("host", ["", ":", "localhost:", "127.0.0.1:", "[::1]:"])
 def test_metrics_are_for_this_machine_unless_an_address_is_given(host: str) -> None:
-    """A port alone is one of the loopback interface."""
     port = free_port()
     own = prometheus.runtime(LoggingConfig.default, f"{host}{port}")
 
@@ -71,7 +69,6 @@ def test_metrics_are_for_this_machine_unless_an_address_is_given(host: str) -> N
 
 @pytest.mark.full
 def test_a_port_that_is_taken_stops_only_a_worker_that_serves(tmp_path: Path) -> None:
-    """It says which port, and ends with 2; `--check` needs no port."""
     processes = Processes("localhost:1", tmp_path)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -85,7 +82,6 @@ def test_a_port_that_is_taken_stops_only_a_worker_that_serves(tmp_path: Path) ->
 
 
 def test_the_page_lists_every_metric() -> None:
-    """With the name that Prometheus shows, and with its labels."""
     page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(replan_\w+)` \| (.*?) ?\|", page, flags=re.MULTILINE)
     counters = {one for one in (*COUNTED, *OF_ACTIVITIES) if not one.buckets}
@@ -163,7 +159,6 @@ def place() -> Iterator[tuple[Runtime, str]]:
 
 
 async def test_a_task_is_counted_once(server: DevServer, tmp_path: Path, place: tuple[Runtime, str]) -> None:
-    """Each attempt, fault, plan, token and change of a breaker; a replay of the task changes none of the figures."""
     TRIES.clear()
     began, (own, address) = time.time(), place
     client = await connect(address=server.address, plain=True, runtime=own)
@@ -210,7 +205,6 @@ class Broken:
 
 
 async def test_the_sdk_counts_failed_workflow_tasks(server: DevServer, place: tuple[Runtime, str]) -> None:
-    """By the name and with the labels that an alert asks for, from the first one on."""
     client = await connect(address=server.address, plain=True, runtime=place[0])
     async with Worker(client, task_queue="broken", workflows=[Broken], workflow_runner=UnsandboxedWorkflowRunner()):
         handle = await client.start_workflow(Broken.run, id="broken", task_queue="broken")

@@ -1,41 +1,39 @@
-"""A queue has one store: a worker with another one does not start, and takes the queue over when it is free."""
+"""A worker looks before it serves: a queue has one store, and another version may not go on with its tasks."""
 
 import asyncio
 import json
 import shutil
 import signal
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 import worker
 from activities.storage.store import open_store, peek, sqlite_url, store_id
 from client.workers import is_served
-from runtime.dev_server import DevServer, free_port
+from runtime.dev_server import DevServer
 from runtime.queue_store import FIRST_LOOK, NamedStore, OtherStore, assigned, id_of, pollers, record, recorded
-from tests.harness import outcome
-from tests.processes import END_SECONDS, Processes, Running
-from tests.workflows.history import until
+from tests.changed_workflow import ChangedWorkflow
+from tests.harness import DONE, outcome, plan, staged, step
+from tests.processes import END_SECONDS, Processes
+from tests.workflows.history import Handle, until
+from tests.workflows.props import echo
 from workflows.account.task import Task
-from workflows.agent import AgentWorkflow
+from workflows.agent import REQUEST_MEMO, AgentWorkflow
 
 ONE, OTHER = NamedStore("one", "/one/store.db on here"), NamedStore("other", "postgresql://other")
 
 
 @pytest.fixture
 def queue() -> str:
-    """A queue of the test's own."""
     return f"store-{uuid.uuid4().hex[:10]}"
 
 
 @pytest.fixture
 def places(server: DevServer, tmp_path: Path) -> tuple[Processes, Processes]:
-    """Workers with two state folders, for one server."""
     folders = tmp_path / "one", tmp_path / "other"
     for folder in folders:
         folder.mkdir()
@@ -44,12 +42,10 @@ def places(server: DevServer, tmp_path: Path) -> tuple[Processes, Processes]:
 
 
 def fail(reason: str) -> None:
-    """Do not fail."""
     raise AssertionError(reason)
 
 
 async def waiting(client: Client, queue: str) -> str:
-    """The id of a task that waits for a person."""
     step = {"id": "slot", "kind": "book_slot", "args": {"day": "2026-12-01", "at": "10:00", "name": "ann"}}
     task = Task.model_validate({"text": "book", "plan": [step], "approve": "effects", "on_escalation": "wait"})
     handle = await client.start_workflow(AgentWorkflow.run, task, id=f"{queue}-task", task_queue=queue)
@@ -58,70 +54,46 @@ async def waiting(client: Client, queue: str) -> str:
 
 
 async def id_in(folder: Path) -> str:
-    """The id of the store in a state folder."""
     engine = await open_store(sqlite_url(folder / "state"))
     found = await store_id(engine)
     await engine.dispose()
     return found
 
 
-async def test_a_worker_with_another_store_does_not_start(places: tuple[Processes, Processes], queue: str) -> None:
-    """Both stores are named, and what to do; nothing is made, and the first worker serves on."""
+async def test_a_queue_has_the_store_of_its_workers_until_the_last_of_them_ends(
+    places: tuple[Processes, Processes], queue: str, client: Client
+) -> None:
+    """A worker with another one does not start: both are named, and what to do; nothing is made.
+
+    One with the same store serves, too, from another state folder; also one that had looked before the store was made,
+    since two may start together. When the queue is free, a new store takes no more than to start a worker with it.
+    """
     one, other = places
+    looks = [partial(peek, sqlite_url(place.folder / "state"), "default", queue, "0.2.0") for place in places]
+    before = await looks[0]()
     with one.worker("--queue", queue):
         refused = await asyncio.to_thread(other.asked, "--queue", queue)
+        is_made = (other.folder / "state" / "store.db").exists()
         ended = await asyncio.to_thread(one.starter, "--task", "calculate 1+1", "--queue", queue)
-    theirs, mine = (str(place.folder / "state" / "store.db") for place in places)
-
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    assert refused.stderr.startswith(f"The queue {queue} has the store {theirs} on ")
-    assert f"(id {await id_in(one.folder)}), and this worker has {mine} on " in refused.stderr
-    assert "another worker serves the queue with its store." in refused.stderr and "(--queue)" in refused.stderr
-    assert not (other.folder / "state" / "store.db").exists() and ended.returncode == 0
-
-
-async def test_workers_with_one_store_serve_one_queue(
-    places: tuple[Processes, Processes], queue: str, client: Client
-) -> None:
-    """From two state folders, too; and the record stays until the last of them ends."""
-    one, other = places
-    store = sqlite_url(one.folder / "state")
-    with one.worker("--queue", queue):
-        with other.worker("--queue", queue, "--store", store):
+        found = await worker.replaceable(client, queue, before, looks[0])
+        with pytest.raises(OtherStore):  # a store that nobody has made is another one
+            await worker.replaceable(client, queue, before, looks[1])
+        with other.worker("--queue", queue, "--store", sqlite_url(one.folder / "state")):
             both = await recorded(client, queue)
         after_one = await recorded(client, queue)
-
-    assert both is not None and both == after_one and both.store.id == await id_in(one.folder)
-
-
-async def test_of_two_workers_that_start_together_each_may_have_made_the_store(
-    places: tuple[Processes, Processes], queue: str, client: Client
-) -> None:
-    """The second one has looked before it was made, and reads the record when the first one serves."""
-    one, other = places
-    look = partial(peek, sqlite_url(one.folder / "state"), "default", queue, "0.2.0")
-    before = await look()
-    with one.worker("--queue", queue):
-        found = await worker.replaceable(client, queue, before, look)
-        with pytest.raises(OtherStore):  # a store that nobody has made is another one
-            elsewhere = partial(peek, sqlite_url(other.folder / "state"), "default", queue, "0.2.0")
-            await worker.replaceable(client, queue, before, elsewhere)
-
-    assert (before.id, found) == (None, None)
-
-
-async def test_a_queue_is_free_when_its_last_worker_has_ended(
-    places: tuple[Processes, Processes], queue: str, client: Client
-) -> None:
-    """A new store takes no more than to start a worker with it."""
-    one, other = places
-    with one.worker("--queue", queue):
-        pass
     between = await recorded(client, queue)
     with other.worker("--queue", queue):
         after = await recorded(client, queue)
+    theirs, mine = (str(place.folder / "state" / "store.db") for place in places)
+    first, second = await id_in(one.folder), await id_in(other.folder)
 
-    assert (between, after and after.store.id) == (None, await id_in(other.folder))
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert refused.stderr.startswith(f"The queue {queue} has the store {theirs} on ")
+    assert f"(id {first}), and this worker has {mine} on " in refused.stderr
+    assert "another worker serves the queue with its store." in refused.stderr and "(--queue)" in refused.stderr
+    assert (is_made, ended.returncode, before.id, found) == (False, 0, None, None)
+    assert both is not None and both == after_one and both.store.id == first
+    assert (between, after and after.store.id) == (None, second)
 
 
 async def test_a_queue_whose_worker_was_killed_is_free_too(
@@ -141,76 +113,48 @@ async def test_a_queue_whose_worker_was_killed_is_free_too(
 async def test_an_unfinished_task_keeps_its_store(
     places: tuple[Processes, Processes], queue: str, client: Client
 ) -> None:
-    """Its effects are in the ledger there; once it has ended, the queue is free."""
+    """Its effects are in the ledger there; once it has ended, the queue is free.
+
+    Where no worker recorded it, as those from before there was a record, the history says it.
+    """
     one, other = places
     with one.worker("--queue", queue, "--desk"):
         id = await waiting(client, queue)
     refused = await asyncio.to_thread(other.asked, "--queue", queue)
+    await client.get_workflow_handle(id_of(queue)).terminate()
+    without_record = await asyncio.to_thread(other.asked, "--queue", queue)
     with one.worker("--queue", queue, "--desk"):
         await client.get_workflow_handle(id).cancel()
         await outcome(client.get_workflow_handle_for(AgentWorkflow.run, id))
     with other.worker("--queue", queue):
         pass
 
-    assert refused.returncode == 2
+    assert (refused.returncode, without_record.returncode) == (2, 2)
     assert f"1 unfinished task began with the store of the queue ({id})." in refused.stderr
-
-
-async def test_an_unfinished_task_names_its_store_where_no_worker_recorded_it(
-    places: tuple[Processes, Processes], queue: str, client: Client
-) -> None:
-    """As for tasks of workers from before there was a record: the history says it."""
-    one, other = places
-    with one.worker("--queue", queue, "--desk"):
-        id = await waiting(client, queue)
-    await client.get_workflow_handle(id_of(queue)).terminate()
-    refused = await asyncio.to_thread(other.asked, "--queue", queue)
-    with one.worker("--queue", queue, "--desk"):
-        await client.get_workflow_handle(id).cancel()
-        await outcome(client.get_workflow_handle_for(AgentWorkflow.run, id))
-
-    assert (refused.returncode, f"has the store {await id_in(one.folder)}," in refused.stderr) == (2, True)
-
-
-@contextmanager
-def stopped(worker: Running) -> Iterator[None]:
-    """A worker that is frozen during the block."""
-    worker.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        worker.send_signal(signal.SIGCONT)
+    assert f"has the store {await id_in(one.folder)}," in without_record.stderr
 
 
 @pytest.mark.full
-async def test_a_frozen_worker_keeps_its_store(places: tuple[Processes, Processes], queue: str, client: Client) -> None:
-    """It takes the question, and may wake up at any time."""
+async def test_a_frozen_worker_keeps_its_store_until_the_server_gives_it_up(
+    places: tuple[Processes, Processes], queue: str, client: Client
+) -> None:
+    """It takes the question, and may wake up at any time: on a queue that was taken over, it reads that and ends."""
     one, other = places
     with one.worker("--queue", queue) as frozen:
         await until_it_polls(client, queue)
-        with stopped(frozen):
+        frozen.send_signal(signal.SIGSTOP)
+        try:
             refused = await asyncio.to_thread(other.asked, "--queue", queue)
-
-    assert (refused.returncode, "another worker serves the queue with its store" in refused.stderr) == (2, True)
-
-
-@pytest.mark.full
-async def test_a_worker_that_wakes_up_on_a_queue_that_was_taken_over_ends(
-    places: tuple[Processes, Processes], queue: str, client: Client
-) -> None:
-    """A server that it does not answer any more gives it up; then it reads the record as the first thing."""
-    one, other = places
-    with one.worker("--queue", queue) as frozen:
-        await until_it_polls(client, queue)
-        with stopped(frozen):
             while await is_served(client, queue):  # each question takes one of its polls
                 pass
             with other.worker("--queue", queue):
                 pass
-            taken = NamedStore("another")
-            await record(client, queue, taken, await recorded(client, queue))
+            await record(client, queue, NamedStore("another"), await recorded(client, queue))
+        finally:
+            frozen.send_signal(signal.SIGCONT)
         code = await asyncio.to_thread(frozen.wait, END_SECONDS)
 
+    assert (refused.returncode, "another worker serves the queue with its store" in refused.stderr) == (2, True)
     assert (code, "has the store another, and this worker has " in (one.folder / "worker.log").read_text()) == (1, True)
 
 
@@ -221,8 +165,6 @@ async def until_it_polls(client: Client, queue: str) -> None:
 
 
 async def test_of_two_stores_at_the_same_moment_one_wins(client: Client, queue: str) -> None:
-    """Whoever reads the record first: the server decides."""
-
     async def start(store: NamedStore) -> str:
         try:
             async with assigned(client, queue, store, None, fail):
@@ -248,29 +190,23 @@ async def test_of_two_stores_that_take_over_at_the_same_moment_one_wins(client: 
 
 
 async def test_a_worker_ends_when_its_queue_gets_another_store(client: Client, queue: str) -> None:
-    """As after a network that was cut for so long that another worker found nobody; it is not silent."""
+    """As after a network that was cut for so long that another worker found nobody; it is not silent.
+
+    A record that an operator has ended, who terminates all workflows, is written again.
+    """
     reasons = list[str]()
-    async with assigned(client, queue, ONE, None, reasons.append):
-        taken = await recorded(client, queue)
-        await record(client, queue, OTHER, taken)
-        async with asyncio.timeout(30):
-            while not reasons:
-                await asyncio.sleep(FIRST_LOOK / 10)
+    async with assigned(client, queue, ONE, None, reasons.append), asyncio.timeout(60):
+        await client.get_workflow_handle(id_of(queue)).terminate()
+        while (again := await recorded(client, queue)) is None:
+            await asyncio.sleep(FIRST_LOOK / 10)
+        await record(client, queue, OTHER, again)
+        while not reasons:
+            await asyncio.sleep(FIRST_LOOK / 10)
     left = await recorded(client, queue)
 
+    assert again.store == ONE
     assert reasons[0].startswith(f"The queue {queue} has the store {OTHER}, and this worker has {ONE}: ")
     assert left and left.store == OTHER, "a worker deletes no record of another store"
-
-
-async def test_a_record_that_somebody_ended_is_written_again(client: Client, queue: str) -> None:
-    """As by an operator who terminates all workflows."""
-    async with assigned(client, queue, ONE, None, fail):
-        await client.get_workflow_handle(id_of(queue)).terminate()
-        async with asyncio.timeout(30):
-            while (found := await recorded(client, queue)) is None:
-                await asyncio.sleep(FIRST_LOOK / 10)
-
-    assert found.store == ONE
 
 
 async def test_a_copied_store_counts_as_the_same_one(places: tuple[Processes, Processes], queue: str) -> None:
@@ -283,18 +219,42 @@ async def test_a_copied_store_counts_as_the_same_one(places: tuple[Processes, Pr
         pass
 
 
-def test_the_port_of_another_folders_server_is_refused(tmp_path: Path) -> None:
-    """`--dev --port` starts or joins the server of the state folder; another one is named by its address."""
-    port = str(free_port())
-    one, other = (Processes("", tmp_path / name, {"XDG_CONFIG_HOME": str(tmp_path)}) for name in ("one", "other"))
-    for place in (one, other):
-        place.folder.mkdir()
-    with one.worker("--dev", "--port", port):
-        refused = other.asked("--dev", "--port", port)
-        with one.worker("--dev", "--port", port):
-            joined = json.loads((one.folder / "state" / "server.json").read_text())
+async def until_it_asks(handle: Handle) -> None:
+    """Wait until the memo of a task has its request."""
+    while REQUEST_MEMO not in (await handle.describe()).raw_description.workflow_execution_info.memo.fields:
+        await asyncio.sleep(0.1)
 
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (6, "", 1)
-    assert refused.stderr.startswith(f"The Temporal server at localhost:{port} is not that of the state folder ")
-    assert f"set TEMPORAL_ADDRESS=localhost:{port} to use it." in refused.stderr
-    assert joined["address"] == f"localhost:{port}"
+
+@pytest.fixture
+def processes(server: DevServer, tmp_path: Path) -> Processes:
+    return Processes(server.address, tmp_path / "new")
+
+
+async def test_a_worker_refuses_tasks_that_another_version_began(
+    client: Client, processes: Processes, tmp_path: Path
+) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+    waits = Task(text="a task", on_escalation="wait", approve="all")
+    steps = plan(step("a", "echo", word="x"))
+    async with staged(client, tmp_path / "old", [echo], [steps, DONE], workflow=ChangedWorkflow) as old:
+        handle = await old.start(waits)
+        await until_it_asks(handle)
+        before = (await handle.fetch_history()).events[-1].event_id
+        refused = await asyncio.to_thread(processes.asked, "--queue", old.queue)
+        was_opened = (tmp_path / "new" / "state" / "store.db").exists()
+        after = (await handle.fetch_history()).events[-1].event_id
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+
+    with processes.worker("--queue", old.queue):
+        done = await asyncio.to_thread(processes.starter, "--task", "calculate 1+1", "--queue", old.queue, "--json")
+
+    assert refused.returncode == 1
+    assert "1 unfinished task of another version of Replan cannot go on with this one (0." in refused.stderr
+    assert f": {handle.id}. Nothing was called" in refused.stderr
+    assert before == after
+    assert "Traceback" not in refused.stderr
+    assert not was_opened, "the version before can still open its store"
+    assert json.loads(done.stdout)["status"] == "completed"

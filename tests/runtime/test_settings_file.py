@@ -1,12 +1,11 @@
 """The settings file: budgets by profile, models with prices of their own, and one sentence for what it gets wrong."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from activities.providers import prices, streaming
-from runtime.settings_file import BadSettings, Models, Profile, SettingsFile, seconds
+from runtime.settings_file import BadSettings, Models, SettingsFile, seconds
 from workflows.limits.budget import Limits
 from workflows.plans.catalogue import Price
 
@@ -34,80 +33,53 @@ compact_at = 0.5
 
 
 def read(folder: Path, text: str) -> SettingsFile:
-    """What a settings file says."""
     file = folder / "replan.toml"
     file.write_text(text)
     return SettingsFile.read(file)
 
 
-def test_a_file_that_nobody_named_need_not_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`replan.toml` of the current folder is read where there is one."""
+def test_what_the_file_says_goes_before_the_usual_and_what_is_given_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`replan.toml` of the current folder is read where there is one. None is what nobody gave.
+
+    `unlimited` takes a limit away, which TOML has no other word for.
+    """
     monkeypatch.chdir(tmp_path)
     without = SettingsFile.read(None)
-    read(tmp_path, WHOLE)
-
-    assert without == SettingsFile()
-    assert SettingsFile.read(None).budgets.interactive.tool_calls == 40
-
-
-@pytest.mark.parametrize(
-    ("profile", "limits"),
-    [
-        ("interactive", {"tool_calls": 40, "replans": 4, "tokens": 80_000, "usd": 0.5, "deadline": 600.0}),
-        ("background", {"tokens": None}),
-    ],
-)
-def test_what_the_file_says_goes_before_the_usual_and_the_rest_stays(
-    tmp_path: Path, profile: Profile, limits: dict[str, Any]
-) -> None:
-    """`unlimited` takes a limit away, which TOML has no other word for."""
-    assert read(tmp_path, WHOLE).limits(profile, {}) == limits
-
-
-def test_what_the_command_line_says_goes_before_the_file(tmp_path: Path) -> None:
-    """A task overrides its profile; None is what nobody said."""
+    named = read(tmp_path, WHOLE)
+    interactive = {"tool_calls": 40, "replans": 4, "tokens": 80_000, "usd": 0.5, "deadline": 600.0}
     given = {"tool_calls": 7, "tokens": None, "usd": 9.0}
 
-    assert read(tmp_path, WHOLE).limits("interactive", given) == {
-        **{"tool_calls": 7, "replans": 4, "tokens": 80_000, "usd": 9.0, "deadline": 600.0}
-    }
+    assert without == SettingsFile() and SettingsFile.read(None) == named
+    assert named.limits("interactive", {}) == interactive
+    assert named.limits("background", {}) == {"tokens": None}
+    assert named.limits("interactive", given) == {**interactive, "tool_calls": 7, "usd": 9.0}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("90", 90),
-        ("1.5", 1.5),
-        ("90s", 90),
-        ("5m", 300),
-        ("1h", 3600),
-        ("1h30m", 5400),
-        ("2d", 172_800),
-        ("0.5H", 1800),
-    ],
-)
-def test_a_duration_may_have_units(tmp_path: Path, text: str, expected: float) -> None:
+DURATIONS = {"90": 90, "1.5": 1.5, "90s": 90, "5m": 300, "1h": 3600, "1h30m": 5400, "2d": 172_800, "0.5H": 1800}
+
+
+@pytest.mark.parametrize("text", DURATIONS)
+def test_a_duration_may_have_units(tmp_path: Path, text: str) -> None:
     """The same on the command line and, as text, in the file."""
-    assert seconds(text) == expected
-    assert read(tmp_path, f"[budgets.background]\ndeadline = '{text}'").budgets.background.deadline == expected
+    assert seconds(text) == DURATIONS[text]
+    assert read(tmp_path, f"[budgets.background]\ndeadline = '{text}'").budgets.background.deadline == DURATIONS[text]
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1 h", "h", "30m1h", "1y", "1h30", "--5m"])
 def test_what_is_no_duration_is_a_sentence(text: str) -> None:
-    """It says what to write."""
     with pytest.raises(ValueError, match="is no duration: write seconds, or as in 90s, 5m, 1h30m or 2d"):
         seconds(text)
 
 
 def test_the_words_of_the_limits_are_those_of_the_task() -> None:
-    """One vocabulary in flags, settings and JSON."""
     ours = {"fruitless"}  # no limit that a user gives: it follows from `replans`
 
     assert set(type(SettingsFile().budgets.interactive).model_fields) == set(Limits.model_fields) - ours
 
 
 def test_a_model_may_have_a_price_and_a_window_of_its_own(tmp_path: Path) -> None:
-    """What is not said of the cache costs as much as other input."""
     models = read(tmp_path, WHOLE).models
 
     assert models.known_prices == {
@@ -122,75 +94,41 @@ def test_the_usual_share_of_the_window_is_that_of_the_models() -> None:
     assert (Models().compact_at, Models().idle_timeout) == (prices.COMPACT_AT, streaming.IDLE_TIMEOUT)
 
 
-def test_a_mark_that_some_editors_write_in_front_does_no_harm(tmp_path: Path) -> None:
-    """A byte order mark is no setting."""
-    assert read(tmp_path, "\ufeff" + WHOLE).budgets.interactive.tool_calls == 40
+BUDGET, MODELS = "'budgets.interactive", "'models"
+MISTAKES = {
+    "[budgets.batch]": "'budgets.batch' is no setting (there are interactive, background)",
+    "[budget.interactive]": "'budget' is no setting (did you mean budgets?)",
+    "[budgets]\ninteractive = 3": f"{BUDGET}' must be a table",
+    "[budgets.interactive]\ntool_cals = 3": f"{BUDGET}.tool_cals' is no setting (did you mean tool_calls?)",
+    "[budgets.interactive]\ntool_calls = 0": f"{BUDGET}.tool_calls' cannot be 0: it must be at least 1",
+    "[budgets.interactive]\ntool_calls = '3'": f"{BUDGET}.tool_calls' cannot be '3': it must be a whole num",
+    "[budgets.interactive]\ntool_calls = 'unlimited'": f"{BUDGET}.tool_calls' cannot be 'unlimited'",
+    "[budgets.interactive]\ntokens = 'none'": (
+        f"{BUDGET}.tokens' cannot be 'none': it must be a number or \"unlimited\":"
+    ),
+    "[budgets.interactive]\nusd = inf": f"{BUDGET}.usd' cannot be inf: it must be a finite number",
+    "[budgets.interactive]\ndeadline = 'soon'": (
+        f"{BUDGET}.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m"
+    ),
+    "[budgets.interactive]\ndeadline = 1e12": f"{BUDGET}.deadline' cannot be 1000000000000.0: it must",
+    "[budgets.interactive]\nreplans = true": f"{BUDGET}.replans' cannot be True: it must be a whole",
+    "[models]\ncompact_at = 2": f"{MODELS}.compact_at' cannot be 2: it must be at most 1",
+    "[models]\nidle_timeout = 0": f"{MODELS}.idle_timeout' cannot be 0: it must be more than 0",
+    '[models]\nidle_timeout = "soon"': f"{MODELS}.idle_timeout' cannot be 'soon': it must be seconds",
+    "[models.prices.claude]\ninput = 1\noutput = 2": f"{MODELS}.prices.claude' names no model (write it as --planner",
+    '[models.prices."a:b"]\ninput = 1': f"{MODELS}.prices.a:b.output' is missing",
+    '[models.prices."a:b"]\ninput = 1\noutput = 2\ncached = 3': f"{MODELS}.prices.a:b.cached' is no setting (did you",
+    '[models.windows]\n"a:b" = 0': f"{MODELS}.windows.a:b' cannot be 0: it must be at least 1",
+    '[models.wires]\n"anthropic:a" = "responses"': (
+        f"{MODELS}.wires.anthropic:a' names no model of openai (write it as --plan"
+    ),
+    '[models.wires]\n"openai:a" = "chat"': f"{MODELS}.wires.openai:a' cannot be 'chat': it must be 'responses' or",
+    '[models.reasoning_effort]\n"openai:a" = 3': f"{MODELS}.reasoning_effort.openai:a' cannot be 3: it must be 'none',",
+    "tool_calls": "is no TOML (Expected '=' after a key",
+}
 
 
-@pytest.mark.parametrize(
-    ("text", "mistake"),
-    [
-        (
-            "[budgets.interactive]\ntool_cals = 3",
-            "'budgets.interactive.tool_cals' is no setting (did you mean tool_calls?)",
-        ),
-        ("[budgets.batch]", "'budgets.batch' is no setting (there are interactive, background)"),
-        ("[budget.interactive]", "'budget' is no setting (did you mean budgets?)"),
-        ("[budgets]\ninteractive = 3", "'budgets.interactive' must be a table"),
-        (
-            "[budgets.interactive]\ntool_calls = 0",
-            "'budgets.interactive.tool_calls' cannot be 0: it must be at least 1",
-        ),
-        (
-            "[budgets.interactive]\ntool_calls = '3'",
-            "'budgets.interactive.tool_calls' cannot be '3': it must be a whole num",
-        ),
-        ("[budgets.interactive]\ntool_calls = 'unlimited'", "'budgets.interactive.tool_calls' cannot be 'unlimited'"),
-        (
-            "[budgets.interactive]\ntokens = 'none'",
-            "'budgets.interactive.tokens' cannot be 'none': it must be a number or \"unlimited\":",
-        ),
-        (
-            "[budgets.interactive]\nusd = inf",
-            "'budgets.interactive.usd' cannot be inf: it must be a finite number",
-        ),
-        (
-            "[budgets.interactive]\ndeadline = 'soon'",
-            "'budgets.interactive.deadline' cannot be 'soon': it must be seconds, a time as \"1h30m\", or",
-        ),
-        ("[budgets.interactive]\ndeadline = 1e12", "'budgets.interactive.deadline' cannot be 1000000000000.0: it must"),
-        (
-            "[budgets.interactive]\nreplans = true",
-            "'budgets.interactive.replans' cannot be True: it must be a whole",
-        ),
-        ("[models]\ncompact_at = 2", "'models.compact_at' cannot be 2: it must be at most 1"),
-        ("[models]\nidle_timeout = 0", "'models.idle_timeout' cannot be 0: it must be more than 0"),
-        ('[models]\nidle_timeout = "soon"', "'models.idle_timeout' cannot be 'soon': it must be seconds"),
-        (
-            "[models.prices.claude]\ninput = 1\noutput = 2",
-            "'models.prices.claude' names no model (write it as --planner",
-        ),
-        ('[models.prices."a:b"]\ninput = 1', "'models.prices.a:b.output' is missing"),
-        (
-            '[models.prices."a:b"]\ninput = 1\noutput = 2\ncached = 3',
-            "'models.prices.a:b.cached' is no setting (did you",
-        ),
-        ('[models.windows]\n"a:b" = 0', "'models.windows.a:b' cannot be 0: it must be at least 1"),
-        (
-            '[models.wires]\n"anthropic:a" = "responses"',
-            "'models.wires.anthropic:a' names no model of openai (write it as --planner",
-        ),
-        (
-            '[models.wires]\n"openai:a" = "chat"',
-            "'models.wires.openai:a' cannot be 'chat': it must be 'responses' or",
-        ),
-        (
-            '[models.reasoning_effort]\n"openai:a" = 3',
-            "'models.reasoning_effort.openai:a' cannot be 3: it must be 'none',",
-        ),
-        ("tool_calls", "is no TOML (Expected '=' after a key"),
-    ],
-)
+@pytest.mark.parametrize(("text", "mistake"), MISTAKES.items())
 def test_a_mistake_is_one_sentence_with_the_place_and_a_remedy(tmp_path: Path, text: str, mistake: str) -> None:
     """The file, the setting, what is wrong with it, and where to look."""
     with pytest.raises(BadSettings) as wrong:
@@ -203,7 +141,6 @@ def test_a_mistake_is_one_sentence_with_the_place_and_a_remedy(tmp_path: Path, t
 
 @pytest.mark.parametrize(("name", "said"), [("none.toml", "There is no settings file"), (".", "cannot be read (Is a")])
 def test_a_file_that_was_named_must_be_there(tmp_path: Path, name: str, said: str) -> None:
-    """Whoever names a file wants it read."""
     with pytest.raises(BadSettings, match="check --settings and REPLAN_SETTINGS") as wrong:
         SettingsFile.read(tmp_path / name)
 

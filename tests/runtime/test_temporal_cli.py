@@ -18,7 +18,6 @@ BUILDS = 'sleep 0.2; mkdir -p "$GOBIN"; printf "#!/bin/sh\\n# %s" "$*" > "$GOBIN
 
 @pytest.fixture
 def lines() -> list[str]:
-    """What was said."""
     return []
 
 
@@ -41,59 +40,37 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return write
 
 
-async def test_a_named_program_comes_first(program: Write, monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
-    """TEMPORAL_CLI wins over the one on PATH."""
-    program("temporal", "")
-    mine = program("mine", "")
-    monkeypatch.setenv("TEMPORAL_CLI", str(mine))
-
-    assert (await find_cli(lines.append), lines) == (mine, [])
-
-
-async def test_a_named_program_that_is_not_there_is_an_error(
+async def test_a_named_program_comes_before_path_and_that_before_the_cache(
     program: Write, monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     """A mistyped TEMPORAL_CLI is not passed over in silence."""
-    program("temporal", "")
+    cached_binary().parent.mkdir(parents=True)
+    cached_binary().touch(stat.S_IRWXU)
+    cached = await find_cli(lines.append)
+    installed, mine = program("temporal", ""), program("mine", "")
+    on_path = await find_cli(lines.append)
+    monkeypatch.setenv("TEMPORAL_CLI", str(mine))
+    named = await find_cli(lines.append)
     monkeypatch.setenv("TEMPORAL_CLI", "/no/such/temporal")
 
+    assert (cached, on_path, named, lines) == (cached_binary(), installed, mine, [])
     with pytest.raises(ServerUnavailable, match=r"TEMPORAL_CLI names '/no/such/temporal'.*unset it"):
         await find_cli(lines.append)
 
 
-async def test_the_program_on_path_comes_before_the_cache(program: Write, lines: list[str]) -> None:
-    """A temporal CLI that somebody installed is used as it is."""
-    cached_binary().parent.mkdir(parents=True)
-    cached_binary().touch(stat.S_IRWXU)
-    before = await find_cli(lines.append)
-    installed = program("temporal", "")
-
-    assert (before, await find_cli(lines.append)) == (cached_binary(), installed)
-
-
 async def test_a_build_is_announced_and_kept(program: Write, lines: list[str]) -> None:
-    """Where nothing can be downloaded Go builds a fixed version, once; the cache has it the next time."""
+    """Where nothing can be downloaded Go builds a fixed version, once; two at the same time do not spoil it."""
     program("go", BUILDS)
-    first = await find_cli(lines.append)
+    both = await asyncio.gather(*[find_cli(lines.append) for _ in range(2)])
     said = list(lines)
-    second = await find_cli(lines.append)
 
-    assert first == second == cached_binary()
-    assert "install -ldflags -s -w github.com/temporalio/cli/cmd/temporal@v" in first.read_text()
-    assert said == lines
-    assert lines[-1].startswith("building the Temporal server with Go, about 5 min, once (or install")
-
-
-async def test_two_builds_at_once_both_end_well(program: Write, lines: list[str]) -> None:
-    """Two processes that find the cache empty do not spoil each other's program, and leave nothing else."""
-    program("go", BUILDS)
-
-    assert await asyncio.gather(*[find_cli(lines.append) for _ in range(2)]) == [cached_binary()] * 2
+    assert [*both, await find_cli(lines.append)] == [cached_binary()] * 3 and lines == said
     assert list(cached_binary().parent.iterdir()) == [cached_binary()]
+    assert "install -ldflags -s -w github.com/temporalio/cli/cmd/temporal@v" in cached_binary().read_text()
+    assert said[-1].startswith("building the Temporal server with Go, about 5 min, once (or install")
 
 
 async def test_from_nowhere_is_one_sentence_with_the_remedies(program: Write, lines: list[str]) -> None:
-    """When all ways fail, the message says how each failed and what can be done."""
     program("go", "echo go: proxy is down >&2; exit 1")
 
     with pytest.raises(ServerUnavailable) as failure:
@@ -105,7 +82,6 @@ async def test_from_nowhere_is_one_sentence_with_the_remedies(program: Write, li
 
 
 async def test_a_build_that_is_given_up_stops(program: Write, lines: list[str], tmp_path: Path) -> None:
-    """Ctrl-C during the five minutes ends the compiler and takes the unfinished files away."""
     pid = tmp_path / "pid"
     os.mkfifo(pid)
     program("go", f"echo $$ > {pid}; exec sleep 60")
@@ -122,7 +98,6 @@ async def test_a_build_that_is_given_up_stops(program: Write, lines: list[str], 
 async def test_a_cache_that_cannot_be_written_is_a_sentence(
     program: Write, monkeypatch: pytest.MonkeyPatch, lines: list[str], tmp_path: Path
 ) -> None:
-    """A cache folder that is no folder names the variable that moves it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(program("go", BUILDS)))
 
     with pytest.raises(ServerUnavailable, match=r"cannot be written .*XDG_CACHE_HOME"):
@@ -131,5 +106,4 @@ async def test_a_cache_that_cannot_be_written_is_a_sentence(
 
 @pytest.mark.parametrize(("seconds", "words"), [(9.6, "10 s"), (60, "1 min 0 s"), (80, "1 min 20 s")])
 def test_durations_are_said_as_people_say_them(seconds: float, words: str) -> None:
-    """Minutes and seconds, no fractions."""
     assert spoken(seconds) == words

@@ -1,15 +1,22 @@
-"""`worker.py` as a user starts it: whatever is wrong with its options is one sentence, an exit code, no traceback."""
+"""The entry scripts as a user starts them: whatever is wrong with an option is one sentence, and how they end."""
 
 import asyncio
+import contextlib
 import json
 import shutil
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from console.commands.doctor import _within
+from console.render.checks import Status
 from runtime.dev_server import DevServer, free_port
 from tests.gate import sampled
+from tests.installation import VERSION
 from tests.processes import ROOT, Processes
 from tests.stores import make_old_store
 
@@ -33,18 +40,15 @@ async def echo(args: Word) -> Word:
 
 @pytest.fixture
 def nobody(tmp_path: Path) -> Processes:
-    """Commands for a server that is not there."""
     return Processes(f"localhost:{free_port()}", tmp_path, {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
 
 
 def worker(processes: Processes, *options: str) -> tuple[int, str, str]:
-    """Run a worker that ends by itself: exit code, stdout, stderr."""
     done = processes.asked(*options)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_check_prints_the_catalogue_without_a_server(nobody: Processes) -> None:
-    """A tool is tried in a second: the user's own kinds and the names of the others, and nothing is made on disk."""
     file = nobody.folder / "mine.py"
     file.write_text(TOOL)
     code, said, errors = worker(nobody, "--check", "--tools", str(file))
@@ -69,7 +73,6 @@ BAD_TOOLS = {
 
 @pytest.mark.parametrize(("source", "sentences"), sampled(BAD_TOOLS, "two mistakes"))
 def test_check_says_everything_that_is_wrong_with_a_file(nobody: Processes, source: str, sentences: list[str]) -> None:
-    """One line for each mistake, and one that counts several; exit code 2."""
     file = nobody.folder / "mine.py"
     file.write_text(source)
     code, said, errors = worker(nobody, "--check", "--tools", str(file))
@@ -99,7 +102,6 @@ BAD_OPTIONS = {
 def test_an_option_that_cannot_be_used_is_a_sentence(
     nobody: Processes, options: list[str], code: int, words: str
 ) -> None:
-    """What is wrong and what to do, on stderr; 2 for a mistake, 6 for a server that is not there."""
     ended, said, errors = worker(nobody, *options)
 
     assert (ended, said) == (code, "")
@@ -146,7 +148,6 @@ def test_a_store_of_a_version_before_the_first_release_is_a_sentence(server: Dev
 
 @pytest.mark.full
 def test_an_unknown_option_is_said(nobody: Processes) -> None:
-    """Typer's own words, and no traceback."""
     code, _, errors = worker(nobody, "--nope")
 
     assert code == 2
@@ -154,7 +155,6 @@ def test_an_unknown_option_is_said(nobody: Processes) -> None:
 
 
 def test_help_names_every_option(nobody: Processes) -> None:
-    """What the README and the design promise is there."""
     code, said, _ = worker(nobody, "--help")
     promised = "--dev --port --fresh --tools --check --documents --state --store --queue --planner"
 
@@ -177,7 +177,6 @@ def test_a_worker_stops_in_order(server: DevServer, tmp_path: Path, number: sign
 
 @pytest.mark.full
 def test_a_user_s_folder_beside_the_tools_shadows_nothing(nobody: Processes) -> None:
-    """A module of the user's named like one of ours, beside the tools file and in the working directory."""
     for name in ("activities", "replan", "runtime", "workflows"):
         (nobody.folder / name).mkdir()
         (nobody.folder / name / "__init__.py").write_text("raise RuntimeError('the wrong one')")
@@ -188,3 +187,79 @@ def test_a_user_s_folder_beside_the_tools_shadows_nothing(nobody: Processes) -> 
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "echo" in done.stdout
+
+
+SCRIPTS = pytest.mark.parametrize("script", [pytest.param("worker.py", marks=pytest.mark.full), "starter.py"])
+
+
+def run(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, script, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@SCRIPTS
+@pytest.mark.parametrize("flag", ["-h", pytest.param("--help", marks=pytest.mark.full)])
+def test_help_is_short_and_long(script: str, flag: str) -> None:
+    done = run(script, flag)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage:" in done.stdout and "--version" in done.stdout
+
+
+@SCRIPTS
+def test_the_version_is_one_line(script: str) -> None:
+    done = run(script, "--version")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"Replan {VERSION}\n", "")
+
+
+STUBBORN = """
+import asyncio
+from runtime import process
+
+async def stubborn():
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            pass
+
+async def late():
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        raise LookupError("nobody reads this")
+
+async def main():
+    tasks = [asyncio.create_task(work()) for work in (stubborn, late)]
+    await asyncio.sleep(0.1)
+    END
+"""
+
+
+@pytest.mark.parametrize(("end", "code"), [("return 3", 3), ("raise SystemExit(4)", 4)])
+def test_a_task_that_ignores_its_cancel_does_not_keep_the_process(end: str, code: int) -> None:
+    """It is left behind, without a word."""
+    script = STUBBORN.replace("END", end)
+    script += (
+        "try:\n    code = process.run(main())\nexcept SystemExit as left:\n    code = left.code\nprocess.leave(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+async def test_a_check_that_ignores_its_cancel_is_given_up_in_time() -> None:
+    is_over = asyncio.Event()
+
+    async def stubborn() -> list[object]:
+        while not is_over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await is_over.wait()
+        return []
+
+    begun = time.monotonic()
+    [check] = await _within(asyncio.get_running_loop().time() + 0.2, "open tasks", stubborn())  # type: ignore[arg-type]
+    is_over.set()
+
+    assert (check.status, check.found) == (Status.FAIL, "no answer in time")
+    assert time.monotonic() - begun < 20

@@ -72,3 +72,8 @@ class Visitor:
             yield page
         finally:
             await context.close()
+
+
+async def says(page: "Page", selector: str, words: str) -> None:
+    """Wait until an element of the page has these words; the page is not loaded again."""
+    await page.locator(selector).filter(has_text=words).first.wait_for()

@@ -3,20 +3,24 @@
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
 from runtime.dev_server import DevServer
 from tests.processes import Processes
+from tests.server.browser import launched
 from tests.server.serving import TOKEN, Served, serving
+
+if TYPE_CHECKING:  # of an extra
+    from playwright.async_api import Browser
 
 TOOLS = str(Path(__file__).with_name("tools.py"))
 
 
 @pytest.fixture(scope="module")
 def queue(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The queue of a worker process."""
     name = f"web-{uuid.uuid4().hex[:8]}"
     with Processes(server.address, tmp_path_factory.mktemp("worker")).worker("--tools", TOOLS, "--queue", name):
         yield name
@@ -31,7 +35,6 @@ async def local(server: DevServer, queue: str, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(scope="module")
 async def guarded(server: DevServer, queue: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    """A server with a token."""
     folder = tmp_path_factory.mktemp("guarded")
     async with serving(server.address, folder, "--queue", queue, token=TOKEN) as running:
         yield running
@@ -52,3 +55,10 @@ async def program(local: Served) -> AsyncIterator[httpx2.AsyncClient]:
     """A program that speaks to the server without a token."""
     async with local.visit() as speaking:
         yield speaking
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator["Browser"]:
+    """One Chromium for all tests of a module."""
+    async with launched() as running:
+        yield running

@@ -26,14 +26,11 @@ PATIENCE = 30.0
 
 @dataclass
 class Served:
-    """A running `serve`."""
-
     url: str
     process: Process
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
         return int(self.url.rpartition(":")[2])
 
     def visit(self, token: str | None = None, **headers: str) -> httpx2.AsyncClient:
@@ -51,7 +48,6 @@ class Served:
         )
 
     async def end(self, number: signal.Signals = signal.SIGINT) -> int:
-        """Send a signal, and return the exit code."""
         self.process.send_signal(number)
         return await asyncio.wait_for(self.process.wait(), END_SECONDS)
 
@@ -89,7 +85,6 @@ async def serving(
 
 
 def path_of(id: str, *parts: str) -> str:
-    """The path of a task, or of something of it."""
     return "/".join(["/tasks", quote(id, safe=""), *parts])
 
 
@@ -103,7 +98,6 @@ def paying(*amounts: int) -> dict[str, Any]:
 
 
 async def started(program: httpx2.AsyncClient, *amounts: int, **more: JsonValue) -> str:
-    """Start a task of payments, and return its id."""
     response = await program.post("/tasks", json={**paying(*amounts), **more})
     assert response.status_code == 201, response.text
     return str(response.json()["task_id"])
@@ -135,8 +129,6 @@ def approval_of(request: Mapping[str, Any], **more: JsonValue) -> dict[str, Json
 
 
 class Told(NamedTuple):
-    """A server-sent event."""
-
     id: str
     name: str
     data: dict[str, Any]
@@ -159,6 +151,5 @@ async def told(program: httpx2.AsyncClient, id: str, after: str = "") -> AsyncIt
 
 
 async def all_told(program: httpx2.AsyncClient, id: str, after: str = "") -> list[Told]:
-    """The events of a stream up to its end."""
     async with asyncio.timeout(PATIENCE):
         return [one async for one in told(program, id, after)]

@@ -20,22 +20,26 @@ from workflows.limits.budget import MAX_TASK_TEXT
 NOBODY = "/tasks/nobody"
 
 
-async def test_a_task_is_started_and_runs_to_its_end(program: httpx2.AsyncClient) -> None:
-    """The response names the task and where it is."""
-    response = await program.post("/tasks", json=paying(40))
-    document = await standing(program, response.json()["task_id"], "completed")
-
-    assert (response.status_code, response.headers["location"]) == (201, path_of(response.json()["task_id"]))
-    assert [one["result"] for one in document["steps"]] == [{"id": 40}]
+IDS = ("orders/2026/7", "an order", "50% off?", "größer #1")
 
 
-async def test_a_task_is_started_with_what_comes_after_its_plan(program: httpx2.AsyncClient) -> None:
-    """`revisions` as in a plan file: here the answer, which refers to a result."""
+async def test_a_task_is_started_runs_to_its_end_and_is_told(program: httpx2.AsyncClient) -> None:
+    """Whatever characters its id has: it is written into a path by the rules of URLs.
+
+    `revisions` are as in a plan file: here the answer, which refers to a result. Explained is what the history has,
+    and the effects are those of the ledger, with the key of the call.
+    """
     revisions = [{"type": "answer", "result": {"receipt": {"$from": "p1", "path": "id"}}}]
-    response = await program.post("/tasks", json={**paying(40), "revisions": revisions})
-    document = await standing(program, response.json()["task_id"], "completed")
+    begun = [await program.post("/tasks", json={**paying(40), "revisions": revisions, "id": id}) for id in IDS]
+    document, *others = [await standing(program, id, "completed") for id in IDS]
+    explained, effects = [(await program.get(path_of(IDS[0], what))).json() for what in ("explain", "effects")]
+    step = (await program.get(path_of(IDS[0], "explain"), params={"step": "p1"})).json()
 
-    assert document["result"] == {"receipt": 40}
+    assert [(one.status_code, one.headers["location"]) for one in begun] == [(201, path_of(id)) for id in IDS]
+    assert [one["task_id"] for one in (document, *others, explained, step)] == [*IDS, IDS[0], IDS[0]]
+    assert [one["result"] for one in document["steps"]] == [{"id": 40}] and document["result"] == {"receipt": 40}
+    assert explained["status"] == "completed"
+    assert [(one["step"], one["kind"], bool(one["key"])) for one in effects["effects"]] == [("p1", "charge", True)]
 
 
 def test_a_program_can_say_over_http_what_it_can_say_in_python() -> None:
@@ -45,79 +49,56 @@ def test_a_program_can_say_over_http_what_it_can_say_in_python() -> None:
     assert set(NewTask.model_fields) == (set(Task.model_fields) | options) - {"remains"}
 
 
-async def test_only_an_ended_task_is_continued(program: httpx2.AsyncClient) -> None:
-    """A conversation that is not over is in conflict with it."""
-    id = await started(program, 900)
-    refused = await program.post("/tasks", json={"text": "and then?", "continues": id})
-    await program.post(path_of(id, "cancel"))
-
-    assert (refused.status_code, refused.json()["code"]) == (409, "still_running")
-
-
-@pytest.mark.parametrize(
-    "id",
-    ["orders/2026/7", *(pytest.param(one, marks=pytest.mark.full) for one in ("an order", "50% off?", "größer #1"))],
-)
-async def test_an_id_may_have_any_characters(program: httpx2.AsyncClient, id: str) -> None:
-    """A slash, a blank, a percent sign: an id is written into a path by the rules of URLs."""
-    response = await program.post("/tasks", json={**paying(41), "id": id})
-    document = await standing(program, id, "completed")
-    explained = await program.get(path_of(id, "explain"))
-
-    assert document["task_id"] == id
-    assert (await program.get(response.headers["location"])).json()["task_id"] == id
-    assert explained.json()["task_id"] == id
-
-
-async def test_tasks_are_listed_by_status(program: httpx2.AsyncClient) -> None:
-    """The one that waits is among those that wait, as soon as the server's list has it."""
-    id = await started(program, 900)
-    await asked(program, id)
-    async with asyncio.timeout(20):
-        while id not in [one["task_id"] for one in await listed(program, status="waiting")]:
-            await asyncio.sleep(0.1)
-    completed = await listed(program, status="completed")
-    first = await listed(program, limit=1)
-    await program.post(path_of(id, "cancel"))
-
-    assert id not in [one["task_id"] for one in completed]
-    assert len(first) == 1
-
-
-async def listed(program: httpx2.AsyncClient, **filters: str | int) -> list[dict[str, Any]]:
-    """The tasks of the list with these filters."""
+async def listed(program: httpx2.AsyncClient, **filters: str | int) -> list[str]:
+    """The ids of the list with these filters."""
     response = await program.get("/tasks", params=filters)
     assert response.status_code == 200, response.text
-    found: list[dict[str, Any]] = response.json()["tasks"]
-    return found
+    return [str(one["task_id"]) for one in response.json()["tasks"]]
 
 
-async def test_explain_and_effects_tell_what_was_done(program: httpx2.AsyncClient) -> None:
-    """The one from the history, the other from the ledger, with the key of the call."""
-    id = await started(program, 42)
-    await standing(program, id, "completed")
-    explained = (await program.get(path_of(id, "explain"))).json()
-    step = (await program.get(path_of(id, "explain"), params={"step": "p1"})).json()
-    effects = (await program.get(path_of(id, "effects"))).json()
+async def test_an_open_task_is_listed_by_its_status_and_ends_when_it_is_cancelled(program: httpx2.AsyncClient) -> None:
+    """Nothing continues it or undoes it before. The response to the cancel does not wait for the end and the undo."""
+    id = await started(program, 44, 908)
+    await asked(program, id)
+    async with asyncio.timeout(20):
+        while id not in await listed(program, status="waiting"):  # the server's list has it a moment later
+            await asyncio.sleep(0.1)
+    completed, first = await listed(program, status="completed"), await listed(program, limit=1)
+    continued = await program.post("/tasks", json={"text": "and then?", "continues": id})
+    undone = await program.post(path_of(id, "undo"))
+    response = await program.post(path_of(id, "cancel"), json={"undo": True})
+    document = await standing(program, id, "cancelled")
+    again = await program.post(path_of(id, "cancel"))
 
-    assert explained["status"] == "completed"
-    assert step["task_id"] == id
-    assert [(one["step"], one["kind"], bool(one["key"])) for one in effects["effects"]] == [("p1", "charge", True)]
+    assert (id in completed, len(first)) == (False, 1)
+    assert (continued.status_code, continued.json()["code"]) == (409, "still_running")
+    assert (undone.status_code, undone.headers["content-type"]) == (409, "application/problem+json")
+    assert (response.status_code, response.json()["cancelling"]) == (202, True)
+    assert [(one["step_id"], one["done"]) for one in document["undo"]] == [("p1", True)]
+    assert (again.status_code, again.json()["code"]) == (409, "closed")
 
 
-async def test_an_approval_lets_the_call_be_made(program: httpx2.AsyncClient) -> None:
-    """The call that waited is made with its arguments."""
+async def test_an_approval_is_of_the_call_that_was_seen(program: httpx2.AsyncClient) -> None:
+    """With another code, or with arguments, which are an edit, nothing is called; nor after the end."""
     id = await started(program, 901)
-    response = await program.post(path_of(id, "answers"), json=approval_of(await asked(program, id), by="ann"))
+    approval = approval_of(await asked(program, id), by="ann")
+    other_call, edit, response = [
+        await program.post(path_of(id, "answers"), json={**approval, **more})
+        for more in ({"call": "0000"}, {"args": {"amount": 1}}, {})
+    ]
     document = await standing(program, id, "completed")
+    late = await program.post(path_of(id, "answers"), json={"choice": "skip"})
 
+    assert [(one.status_code, one.json()["code"]) for one in (other_call, late)] == [
+        (409, "not_accepted"),
+        (409, "closed"),
+    ]
+    assert (edit.status_code, edit.json()["detail"]) == (422, "args does not go with approve")
     assert (response.status_code, response.json()["by"]) == (200, "ann")
-    assert document["steps"][0]["result"] == {"id": 901}
-    assert document["requests"][0]["answer"]["by"] == "ann"
+    assert document["steps"][0]["result"] == {"id": 901} and document["requests"][0]["answer"]["by"] == "ann"
 
 
 async def test_an_edit_changes_the_arguments_of_the_call(program: httpx2.AsyncClient) -> None:
-    """Only those that it names."""
     id = await started(program, 902)
     answer = {**approval_of(await asked(program, id)), "choice": "edit", "args": {"amount": 400}}
     response = await program.post(path_of(id, "answers"), json=answer)
@@ -158,63 +139,22 @@ async def test_another_answer_to_an_answered_request_is_409(program: httpx2.Asyn
     assert (second.status_code, second.json()["code"]) == (409, "not_accepted")
 
 
-async def test_an_answer_to_a_task_that_has_ended_is_409(program: httpx2.AsyncClient) -> None:
-    """With a code of its own."""
-    id = await started(program, 43)
-    await standing(program, id, "completed")
-    response = await program.post(path_of(id, "answers"), json={"choice": "skip"})
-
-    assert (response.status_code, response.json()["code"]) == (409, "closed")
-
-
-async def test_a_wrong_call_code_is_not_approved(program: httpx2.AsyncClient) -> None:
-    """An approval is of the call that was seen, and of no other."""
-    id = await started(program, 905)
-    answer = {**approval_of(await asked(program, id)), "call": "0000"}
-    response = await program.post(path_of(id, "answers"), json=answer)
-    await program.post(path_of(id, "cancel"))
-
-    assert (response.status_code, response.json()["code"]) == (409, "not_accepted")
-
-
 async def test_an_extension_with_a_key_counts_once(program: httpx2.AsyncClient) -> None:
-    """Sent twice with one key it adds once, and with another key it adds again."""
-    id = await started(program, 906, limits={"tool_calls": 20})
+    """With another key it adds again; and `null` took a limit away, which is not the same as leaving it out."""
+    id = await started(program, 906, limits={"tool_calls": 20, "tokens": None})
     await asked(program, id)
-    keys = ("a", "a", "b")  # the last one adds again
     said = [
         (await program.post(path_of(id, "extend"), json={"tool_calls": 5}, headers={"idempotency-key": key})).json()
-        for key in keys
+        for key in ("a", "a", "b")
     ]
+    unlimited = await program.post(path_of(id, "extend"), json={"tokens": 5})
     await program.post(path_of(id, "cancel"))
 
     assert [one["said"] for one in said] == ["tool_calls 25", "tool_calls 25", "tool_calls 30"]
-
-
-async def test_a_cancelled_task_ends(program: httpx2.AsyncClient) -> None:
-    """The response does not wait for it."""
-    id = await started(program, 907)
-    await asked(program, id)
-    response = await program.post(path_of(id, "cancel"))
-    await standing(program, id, "cancelled")
-    again = await program.post(path_of(id, "cancel"))
-
-    assert (response.status_code, response.json()["cancelling"]) == (202, True)
-    assert (again.status_code, again.json()["code"]) == (409, "closed")
-
-
-async def test_a_cancel_may_undo_what_was_done(program: httpx2.AsyncClient) -> None:
-    """The task says what was undone."""
-    id = await started(program, 44, 908)
-    await asked(program, id)
-    await program.post(path_of(id, "cancel"), json={"undo": True})
-    document = await standing(program, id, "cancelled")
-
-    assert [(one["step_id"], one["done"]) for one in document["undo"]] == [("p1", True)]
+    assert (unlimited.status_code, unlimited.json()["code"]) == (409, "not_accepted")
 
 
 async def test_the_effects_of_an_ended_task_are_undone_once(program: httpx2.AsyncClient) -> None:
-    """A repetition says the same."""
     id = await started(program, 45)
     await standing(program, id, "completed")
     first, second = [await program.post(path_of(id, "undo")) for _ in range(2)]
@@ -240,23 +180,14 @@ async def test_an_undo_that_needs_an_approval_is_shown_with_its_code(program: ht
     assert (done["status"], done["held"], done["confirm"]) == ("complete", [], None)
 
 
-@pytest.mark.full
-async def test_a_running_task_is_not_undone(program: httpx2.AsyncClient) -> None:
-    """It has to end first."""
-    id = await started(program, 909)
-    await asked(program, id)
-    response = await program.post(path_of(id, "undo"))
-    await program.post(path_of(id, "cancel"))
-
-    assert (response.status_code, response.headers["content-type"]) == (409, "application/problem+json")
-
-
 async def test_an_incident_is_listed_and_its_resolution_told(program: httpx2.AsyncClient) -> None:
     """One task tries first; here it fails again, so no other is told, and the status says so."""
     id = await started(program, plan=[{"id": "shut", "kind": "shut"}])
     await asked(program, id)
     async with asyncio.timeout(20):
-        while "shut/unauthorized" not in await causes(program):
+        while "shut/unauthorized" not in {
+            one["cause"] for one in (await program.get("/incidents")).json()["incidents"]
+        }:
             await asyncio.sleep(0.1)
     response = await program.post("/incidents/shut%2Funauthorized/resolve", json={"note": "a new key", "by": "ann"})
     await program.post(path_of(id, "cancel"))
@@ -265,72 +196,43 @@ async def test_an_incident_is_listed_and_its_resolution_told(program: httpx2.Asy
     assert (response.status_code, told["fate"], told["canary"], told["by"]) == (409, "failed_again", id, "ann")
 
 
-async def causes(program: httpx2.AsyncClient) -> set[str]:
-    """The causes for which tasks wait."""
-    return {one["cause"] for one in (await program.get("/incidents")).json()["incidents"]}
-
-
 async def test_a_key_starts_one_task_also_after_its_end(program: httpx2.AsyncClient) -> None:
-    """A program that did not hear the response sends its request again, today or tomorrow."""
+    """A program that did not hear the response sends its request again, today or tomorrow; with no other body."""
     headers, body = {"idempotency-key": uuid.uuid4().hex}, paying(46)
     both = await asyncio.gather(*(program.post("/tasks", json=body, headers=headers) for _ in range(2)))
     ids = [one.json()["task_id"] for one in both]
     await standing(program, ids[0], "completed")
     later = await program.post("/tasks", json=body, headers=headers)
+    other = await program.post("/tasks", json=paying(48), headers=headers)
+    long = await program.post("/tasks", json=paying(1), headers={"idempotency-key": "k" * 201})
 
     assert [one.status_code for one in (*both, later)] == [201] * 3
     assert {*ids, later.json()["task_id"]} == {ids[0]}
-
-
-async def test_a_key_with_another_body_is_409(program: httpx2.AsyncClient) -> None:
-    """A key is for repetitions of one request."""
-    headers = {"idempotency-key": uuid.uuid4().hex}
-    await program.post("/tasks", json=paying(47), headers=headers)
-    response = await program.post("/tasks", json=paying(48), headers=headers)
-
-    assert (response.status_code, response.json()["code"]) == (409, "other_task")
-
-
-@pytest.mark.full
-async def test_no_limit_is_a_wish(program: httpx2.AsyncClient) -> None:
-    """`null` takes a limit away, and is not the same as leaving it out."""
-    id = await started(program, 911, limits={"tokens": None})
-    await asked(program, id)
-    response = await program.post(path_of(id, "extend"), json={"tokens": 5})
-    await program.post(path_of(id, "cancel"))
-
-    assert (response.status_code, response.json()["code"]) == (409, "not_accepted")
-
-
-async def test_an_id_is_not_found_by_its_beginning(program: httpx2.AsyncClient) -> None:
-    """What a person may abbreviate in a terminal, a program writes out."""
-    id = await started(program, 49, id=f"order-{uuid.uuid4().hex}")
-    response = await program.get(path_of(id[:-1]))
-
-    assert (response.status_code, response.json()["code"]) == (404, "unknown_id")
+    assert [(one.status_code, one.json()["code"]) for one in (other, long)] == [(409, "other_task"), (422, "usage")]
 
 
 async def test_a_page_of_a_mistyped_task_links_to_the_ids_like_it(program: httpx2.AsyncClient) -> None:
-    """An id that was cut, and one with a wrong letter; nothing is guessed that is unlike all ids."""
+    """An id that was cut, and one with a wrong letter; nothing is guessed that is unlike all ids.
+
+    For a program there is no such task: what a person may abbreviate in a terminal, it writes out.
+    """
     id = await started(program, 49, id=f"lease-{uuid.uuid4().hex}")
     async with asyncio.timeout(PATIENCE):
         while id not in (await program.get("/tasks")).text:  # the server lists a task a moment later
             await asyncio.sleep(0.1)
     mistyped = [id[:-4], id[:9] + "x" + id[10:], "qqqqqqqq"]
     pages = [(await program.get(f"/ui/tasks/{one}", headers={"accept": "text/html"})).text for one in mistyped]
+    cut = await program.get(path_of(id[:-1]))
+    guess = f'Did you mean <a href="/ui/tasks/{id}"><bdi>{id}</bdi></a>'
 
-    assert [f'Did you mean <a href="/ui/tasks/{id}"><bdi>{id}</bdi></a>' in page for page in pages] == [
-        True,
-        True,
-        False,
-    ]
+    assert [guess in page for page in pages] == [True, True, False]
+    assert (cut.status_code, cut.json()["code"]) == (404, "unknown_id")
 
 
 @pytest.mark.parametrize("path", ["/ui/nowhere", "/ui/tasks/nobody", "/ui/" + "x" * 3_000, "/ui/<i>"])
 async def test_a_page_that_is_not_there_says_what_is_missing_why_and_where_to_go(
     program: httpx2.AsyncClient, path: str
 ) -> None:
-    """Not the two words of HTTP, and no hint at a document for programs."""
     response = await program.get(path, headers={"accept": "text/html"})
     page = response.text
 
@@ -341,7 +243,6 @@ async def test_a_page_that_is_not_there_says_what_is_missing_why_and_where_to_go
 
 
 async def test_an_address_that_is_not_there_is_named_with_what_it_takes(program: httpx2.AsyncClient) -> None:
-    """A program's author reads it."""
     missing, wrong = await program.get("/nowhere"), await program.delete("/tasks")
 
     assert missing.json()["detail"] == "There is no /nowhere here" and "/openapi.json" in missing.json()["remedy"]
@@ -427,7 +328,6 @@ BAD: Sequence[tuple[str, str, Any, int, str]] = (
 
 
 async def test_every_error_is_a_problem_with_a_code_and_a_remedy(program: httpx2.AsyncClient) -> None:
-    """A program decides by the code, and a person reads what to do."""
     wrong = list[str]()
     for method, path, body, status, code in BAD:
         sent = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
@@ -448,61 +348,36 @@ def difference(response: httpx2.Response, status: int, code: str) -> str:
     return "" if is_whole and (response.status_code, found["code"]) == (status, code) else response.text[:300]
 
 
-@pytest.mark.full
-async def test_a_field_that_does_not_go_with_an_answer_is_named(program: httpx2.AsyncClient) -> None:
-    """An approval has no arguments; that is an edit."""
-    id = await started(program, 910)
-    answer = {**approval_of(await asked(program, id)), "args": {"amount": 1}}
-    response = await program.post(path_of(id, "answers"), json=answer)
-    await program.post(path_of(id, "cancel"))
-
-    assert (response.status_code, response.json()["detail"]) == (422, "args does not go with approve")
-
-
-async def test_a_key_has_at_most_200_characters(program: httpx2.AsyncClient) -> None:
-    """A longer one is refused, and not cut."""
-    response = await program.post("/tasks", json=paying(1), headers={"idempotency-key": "k" * 201})
-
-    assert (response.status_code, response.json()["code"]) == (422, "usage")
-
-
 ROUTES = {
-    ("/tasks", "post"),
-    ("/tasks", "get"),
-    ("/tasks/{id}", "get"),
-    ("/tasks/{id}/explain", "get"),
-    ("/tasks/{id}/effects", "get"),
-    ("/tasks/{id}/events", "get"),
-    ("/tasks/{id}/answers", "post"),
-    ("/tasks/{id}/extend", "post"),
-    ("/tasks/{id}/cancel", "post"),
-    ("/tasks/{id}/undo", "post"),
-    ("/incidents", "get"),
-    ("/incidents/{cause}/resolve", "post"),
+    *(("/tasks", method) for method in ("get", "post")),
+    *(("/tasks/{id}", "get"), ("/incidents", "get"), ("/incidents/{cause}/resolve", "post")),
+    *((f"/tasks/{{id}}/{what}", "get") for what in ("explain", "effects", "events")),
+    *((f"/tasks/{{id}}/{what}", "post") for what in ("answers", "extend", "cancel", "undo")),
 }
 
 
-async def test_openapi_has_each_route(program: httpx2.AsyncClient) -> None:
-    """And none of the pages for people."""
-    paths = (await program.get("/openapi.json")).json()["paths"]
-
-    assert {(path, method) for path, methods in paths.items() for method in methods} == ROUTES
-
-
-async def test_openapi_has_an_example_for_each_body(program: httpx2.AsyncClient) -> None:
-    """A reader copies one and changes it; each is a body that the server takes."""
+async def test_openapi_has_each_route_with_an_example_for_its_body_and_the_form_of_its_problems(
+    program: httpx2.AsyncClient,
+) -> None:
+    """And none of the pages for people. A reader copies an example and changes it."""
     document = (await program.get("/openapi.json")).json()
-    schemas = document["components"]["schemas"]
+    routes = {(path, method): route for path, methods in document["paths"].items() for method, route in methods.items()}
     bodies = {
         reference.rpartition("/")[2]
-        for methods in document["paths"].values()
-        for route in methods.values()
-        if "requestBody" in route
-        for reference in references(route["requestBody"])
+        for route in routes.values()
+        for reference in references(route.get("requestBody", {}))
     }
+    wrong = [
+        f"{method} {path} {status}: {list(response['content'])}"
+        for (path, method), route in routes.items()
+        for status, response in route["responses"].items()
+        if int(status) >= 400 and list(response["content"]) != ["application/problem+json"]
+    ]
 
+    assert {*routes} == ROUTES
     assert bodies == {"NewTask", "NewAnswer", "Extension", "Cancellation", "Undoing", "Repair"}
-    assert [name for name in sorted(bodies) if not schemas[name].get("examples")] == []
+    assert [name for name in sorted(bodies) if not document["components"]["schemas"][name].get("examples")] == []
+    assert not wrong, "\n".join(wrong)
 
 
 def references(part: Any) -> list[str]:
@@ -511,17 +386,3 @@ def references(part: Any) -> list[str]:
         own = [part["$ref"]] if "$ref" in part else []
         return own + [one for value in part.values() for one in references(value)]
     return [one for value in part for one in references(value)] if isinstance(part, list) else []
-
-
-async def test_openapi_documents_problems(program: httpx2.AsyncClient) -> None:
-    """Each route says in which form its errors come."""
-    document = (await program.get("/openapi.json")).json()
-    wrong = [
-        f"{method} {path} {status}: {list(response['content'])}"
-        for path, methods in document["paths"].items()
-        for method, route in methods.items()
-        for status, response in route["responses"].items()
-        if int(status) >= 400 and list(response["content"]) != ["application/problem+json"]
-    ]
-
-    assert not wrong, "\n".join(wrong)

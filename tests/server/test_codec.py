@@ -22,7 +22,6 @@ UI = "http://localhost:8233"
 
 @pytest.fixture(scope="module")
 async def guarded(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Served, Path]]:
-    """A server with a token and a keyring, and the keyring."""
     folder = tmp_path_factory.mktemp("codec")
     keys = folder / "replan.keys"
     add_key(keys)
@@ -31,7 +30,6 @@ async def guarded(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def sent(payload: Payload) -> dict[str, list[dict[str, object]]]:
-    """A payload as the web UI sends it."""
     metadata = {name: base64.b64encode(value).decode() for name, value in payload.metadata.items()}
     return {"payloads": [{"metadata": metadata, "data": base64.b64encode(payload.data).decode()}]}
 
@@ -80,7 +78,6 @@ BAD_BODIES = {
 
 
 async def test_a_body_that_is_no_list_of_payloads_is_refused(guarded: tuple[Served, Path]) -> None:
-    """Whatever is in it, it is no bug of the server."""
     running, _ = guarded
     async with running.visit(token=TOKEN) as program:
         found = [(await program.post("/codec/decode", content=body)).status_code for body in BAD_BODIES]

@@ -18,7 +18,6 @@ QUEUE = ("--queue", "approvals")
 
 @pytest.mark.timeout(180)
 async def test_an_order_is_followed_and_approved_over_http(server: DevServer, tmp_path: Path) -> None:
-    """It starts one task for an order that is sent twice, passes its events on, and approves its call."""
     processes = Processes(server.address, tmp_path)
     port = free_port()
     with processes.worker("--dev", *QUEUE):

@@ -11,13 +11,11 @@ from pydantic import JsonValue
 
 from server.page.answers import _form_values
 from server.page.inputs import Mistakes, arguments, fields_of, json_value, misfits, with_defaults
-from tests.gate import sampled
 from tests.server.serving import asked, path_of, standing, started
 from workflows.people.requests import Choice, ProposedCall
 
 
 def form_of(id: str, request: str, choice: str) -> str:
-    """The path that the form of an answer is sent to."""
     return f"/ui{path_of(id, 'requests', request, choice)}"
 
 
@@ -29,33 +27,27 @@ EDITS: Mapping[str, tuple[dict[str, str], int, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", sampled({one: [one] for one in EDITS}, "another call", "no JSON"))
-async def test_an_edit_that_cannot_be_confirmed_changes_nothing(program: httpx2.AsyncClient, case: str) -> None:
-    """The page of the task says why, and the request stays open."""
-    fields, status, reason = EDITS[case]
+async def test_only_an_edit_that_was_shown_is_made(program: httpx2.AsyncClient) -> None:
+    """One that cannot be confirmed changes nothing: the page of the task says why, and the request stays open."""
     id = await started(program, 920)
     request = await asked(program, id)
-    form = {"call": request["call"]["code"], **fields} if case not in ("no call",) else fields
-    response = await program.post(form_of(id, request["id"], "edit"), data=form)
-    after = (await standing(program, id, "waiting"))["requests"]
-    await program.post(path_of(id, "cancel"))
-
-    assert (response.status_code, reason in response.text) == (status, True), response.text
-    assert [one.get("answer") for one in after] == [None]
-
-
-async def test_an_edit_is_shown_and_then_made(program: httpx2.AsyncClient) -> None:
-    """The first form leads to a page with the difference, and only the second one makes the call."""
-    id = await started(program, 921)
-    request = await asked(program, id)
-    form = {"arg.amount": "622", "call": request["call"]["code"], "from": "inbox"}
-    shown = await program.post(form_of(id, request["id"], "edit"), data=form)
-    is_open = (await standing(program, id, "waiting"))["requests"][0].get("answer") is None
-    done = await program.post(form_of(id, request["id"], "edit"), data={**form, "confirmed": "yes"})
+    path, code = form_of(id, request["id"], "edit"), request["call"]["code"]
+    refused = {
+        case: await program.post(path, data=fields if case == "no call" else {"call": code, **fields})
+        for case, (fields, _, _) in EDITS.items()
+    }
+    form = {"arg.amount": "622", "call": code, "from": "inbox"}
+    shown = await program.post(path, data=form)
+    waiting = (await standing(program, id, "waiting"))["requests"]
+    done = await program.post(path, data={**form, "confirmed": "yes"})
     document = await standing(program, id, "completed")
 
-    assert (shown.status_code, is_open, done.status_code) == (200, True, 303)
-    assert "<del>921</del>" in shown.text and "<ins>622</ins>" in shown.text
+    wrong = {case: response.text for case, response in refused.items() if response.status_code != EDITS[case][1]}
+    wrong |= {case: response.text for case, response in refused.items() if EDITS[case][2] not in response.text}
+    assert wrong == {}
+    assert [one.get("answer") for one in waiting] == [None]
+    assert (shown.status_code, done.status_code) == (200, 303)
+    assert "<del>920</del>" in shown.text and "<ins>622</ins>" in shown.text
     assert '<input type="hidden" name="from" value="inbox">' in shown.text
     assert done.headers["location"].startswith("/ui/inbox?") and done.headers["location"].endswith("&choice=edit")
     assert document["steps"][0]["result"] == {"id": 622}
@@ -68,7 +60,6 @@ def typed(page: str, name: str) -> str:
 
 
 def is_wrong(page: str, name: str) -> bool:
-    """Whether a field is marked as wrong, described by an error beside it, and linked from above."""
     field = typed(page, name)
     marked = re.search(r'id="([^"]+)" aria-invalid="true" aria-describedby="([^"]+)"', field)
     return bool(marked and f'id="{marked[2]}"' in page and f'href="#{marked[1]}"' in page)
@@ -82,21 +73,35 @@ REFUSED: Mapping[str, tuple[str, dict[str, str], int, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", sampled({one: [one] for one in REFUSED}, "below the schema"))
-async def test_a_refused_form_comes_back_as_it_was_typed(program: httpx2.AsyncClient, case: str) -> None:
-    """Open, with the error beside the field, a link to the field above, and the focus in the field."""
-    choice, fields, status, words, value = REFUSED[case]
+async def test_a_refused_form_comes_back_as_it_was_typed(program: httpx2.AsyncClient) -> None:
+    """Open, with the error beside the field, a link to the field above, and the focus in the field.
+
+    The page asks for the words of an answer, and a program is told which field lacks them.
+    """
     id = await started(program, 923)
     request = await asked(program, id)
-    form = {**fields, "call": request["call"]["code"], "from": "inbox"}
-    response = await program.post(form_of(id, request["id"], choice), data=form)
-    page, [name] = response.text, fields
+    pages = dict[str, httpx2.Response]()
+    for case, (choice, fields, _, _, _) in REFUSED.items():
+        form = {**fields, "call": request["call"]["code"], "from": "inbox"}
+        pages[case] = await program.post(form_of(id, request["id"], choice), data=form)
+    told = await program.post(path_of(id, "answers"), json={"choice": "reply", "request": request["id"]})
+    asking = await program.post(form_of(id, request["id"], "reply"), data={"text": " "})
+    limits = {"tool_calls": "ten", "tokens": "500", "usd": "", "replans": ""}
+    more = (await program.post(f"/ui{path_of(id, 'extend')}", data=limits)).text
+    empty = (await program.post(f"/ui{path_of(id, 'extend')}", data=dict.fromkeys(limits, ""))).text
     await program.post(path_of(id, "cancel"))
 
-    assert (response.status_code, is_wrong(page, name)) == (status, True), page
-    assert words in page and value in typed(page, name) and "autofocus" in typed(page, name)
-    assert f'id="{id}-{request["id"]}-{choice}" open' in page
-    assert '<input type="hidden" name="from" value="inbox">' in page, "the answer still leads back to the inbox"
+    for case, (choice, [name], status, words, value) in REFUSED.items():
+        page = pages[case].text
+        assert (pages[case].status_code, is_wrong(page, name)) == (status, True), page
+        assert words in page and value in typed(page, name) and "autofocus" in typed(page, name), case
+        assert f'id="{id}-{request["id"]}-{choice}" open' in page, case
+        assert '<input type="hidden" name="from" value="inbox">' in page, "the answer still leads back to the inbox"
+    assert (told.status_code, told.json()["detail"]) == (422, "The answer reply needs text")
+    assert (asking.status_code, "Write your answer." in asking.text) == (422, True)
+    assert is_wrong(more, "tool_calls") and not is_wrong(more, "tokens")
+    assert 'value="ten"' in typed(more, "tool_calls") and 'value="500"' in typed(more, "tokens")
+    assert is_wrong(empty, "tool_calls") and "Write how many tool calls more, e.g. 10." in empty
 
 
 async def test_what_only_the_tool_refuses_comes_back_too(program: httpx2.AsyncClient) -> None:
@@ -112,32 +117,6 @@ async def test_what_only_the_tool_refuses_comes_back_too(program: httpx2.AsyncCl
     assert after["id"] != request["id"], "the task asks again"
     assert 'value="-7"' in typed(response.text, "number.amount")
     assert f'id="{id}-{after["id"]}-edit" open' in response.text
-
-
-async def test_more_for_a_task_comes_back_with_all_its_fields(program: httpx2.AsyncClient) -> None:
-    """One limit is no number: the other one, which is, is not lost."""
-    id = await started(program, 925)
-    await asked(program, id)
-    form = {"tool_calls": "ten", "tokens": "500", "usd": "", "replans": ""}
-    page = (await program.post(f"/ui{path_of(id, 'extend')}", data=form)).text
-    empty = (await program.post(f"/ui{path_of(id, 'extend')}", data=dict.fromkeys(form, ""))).text
-    await program.post(path_of(id, "cancel"))
-
-    assert is_wrong(page, "tool_calls") and not is_wrong(page, "tokens")
-    assert 'value="ten"' in typed(page, "tool_calls") and 'value="500"' in typed(page, "tokens")
-    assert is_wrong(empty, "tool_calls") and "Write how many tool calls more, e.g. 10." in empty
-
-
-async def test_an_answer_that_lacks_its_words_is_told_in_the_words_of_the_door(program: httpx2.AsyncClient) -> None:
-    """The page asks for the answer, and a program for the field, before the task is asked."""
-    id = await started(program, 926)
-    request = await asked(program, id)
-    told = await program.post(path_of(id, "answers"), json={"choice": "reply", "request": request["id"]})
-    page = await program.post(form_of(id, request["id"], "reply"), data={"text": " "})
-    await program.post(path_of(id, "cancel"))
-
-    assert (told.status_code, told.json()["detail"]) == (422, "The answer reply needs text")
-    assert (page.status_code, "Write your answer." in page.text) == (422, True)
 
 
 MISFITS: Mapping[str, tuple[dict[str, JsonValue], JsonValue, str]] = {
@@ -173,7 +152,6 @@ def test_what_a_schema_refuses(case: str) -> None:
 
 
 def gift(to: JsonValue, *before: dict[str, JsonValue]) -> list[JsonValue]:
-    """A plan that gives something, and that leaves out how much."""
     return [*before, {"id": "gift", "kind": "give", "args": {"to": to}, "needs": [str(step["id"]) for step in before]}]
 
 
@@ -183,7 +161,6 @@ async def page_of(program: httpx2.AsyncClient, id: str, what: str = "") -> str:
 
 
 async def test_what_a_plan_leaves_out_is_shown_edited_and_undone(program: httpx2.AsyncClient) -> None:
-    """Each page about the call has its arguments; a check of an edit is no failure, and an undo is offered once."""
     id = await started(program, plan=gift("ann"))
     request = await asked(program, id)
     card = await page_of(program, id)
@@ -214,22 +191,7 @@ async def test_what_a_plan_leaves_out_is_shown_edited_and_undone(program: httpx2
     assert "<h2>Result</h2>" in task and "<h2>Result, before it was undone</h2>" in undone
 
 
-async def test_a_card_says_once_what_its_arguments_have_in_common(program: httpx2.AsyncClient) -> None:
-    """The task and the call stand in headings, so no row repeats them; one origin of many arguments is one row."""
-    plan: list[JsonValue] = [{"id": "gift", "kind": "give", "args": {"to": "ann", "amount": 30, "currency": "CHF"}}]
-    id = await started(program, plan=plan)
-    await asked(program, id)
-    card = await page_of(program, id)
-    await program.post(path_of(id, "cancel"))
-
-    assert "<bdi>Approve this call?</bdi>" in card and card.count('class="go"') == 1
-    assert '<bdi>Call</bdi></dt> <dd class="line" dir="auto">give</dd>' in card and "<bdi>Task</bdi>" not in card
-    assert card.count("the plan that was written by hand") == 1
-    assert '<dd class="line" dir="auto">CHF</dd>' in card
-
-
 async def test_a_timeline_of_forty_steps_has_them_all_and_the_planner(program: httpx2.AsyncClient) -> None:
-    """Close together, with the colours that it uses explained, and no others."""
     ids = [f"wish-{number}" for number in range(40)]
     plan: list[JsonValue] = [{"id": id, "kind": "wish", "args": {"amount": 5}} for id in ids]
     id = await started(program, plan=plan, limits={"tool_calls": 50})
@@ -242,20 +204,29 @@ async def test_a_timeline_of_forty_steps_has_them_all_and_the_planner(program: h
     assert "</svg>done</span>" in task and "</svg>failed</span>" not in task
 
 
-async def test_a_value_that_untrusted_content_chose_is_a_warning(program: httpx2.AsyncClient) -> None:
-    """With a sign and words beside the colour."""
-    to: JsonValue = {"$from": "wish", "path": "to"}
-    id = await started(program, plan=gift(to, {"id": "wish", "kind": "wish", "args": {}}))
-    await asked(program, id)
-    card = await page_of(program, id)
-    await program.post(path_of(id, "cancel"))
+async def test_a_card_says_once_what_its_arguments_have_in_common_and_warns_of_untrusted_ones(
+    program: httpx2.AsyncClient,
+) -> None:
+    """The warning has a sign and words beside the colour."""
+    plain: list[JsonValue] = [{"id": "gift", "kind": "give", "args": {"to": "ann", "amount": 30, "currency": "CHF"}}]
+    wished = gift({"$from": "wish", "path": "to"}, {"id": "wish", "kind": "wish", "args": {}})
+    cards = list[str]()
+    for plan in (plain, wished):
+        id = await started(program, plan=plan)
+        await asked(program, id)
+        cards.append(await page_of(program, id))
+        await program.post(path_of(id, "cancel"))
+    card, warned = cards
 
+    assert "<bdi>Approve this call?</bdi>" in card and card.count('class="go"') == 1
+    assert '<bdi>Call</bdi></dt> <dd class="line" dir="auto">give</dd>' in card and "<bdi>Task</bdi>" not in card
+    assert card.count("the plan that was written by hand") == 1
+    assert '<dd class="line" dir="auto">CHF</dd>' in card
     warning = '<span class="origin untrusted"><span aria-hidden="true">⚠</span> <b>Check this:</b>'
-    assert f"{warning} untrusted result of step wish (to)</span>" in card
+    assert f"{warning} untrusted result of step wish (to)</span>" in warned
 
 
 def test_the_schema_tells_what_an_older_worker_does_not() -> None:
-    """The defaults of a call that no worker has told, each as a field of its type; no secret is one."""
     properties = {
         "to": {"type": "string"},
         "amount": {"type": "integer", "default": 20},
@@ -283,25 +254,19 @@ def test_the_schema_tells_what_an_older_worker_does_not() -> None:
     ]
 
 
-def test_a_decimal_keeps_its_digits() -> None:
-    """A form gives it as a text with a number; other words are a mistake of that field."""
+def test_a_form_gives_decimals_with_their_digits_and_what_is_written_beside_an_option() -> None:
+    """Other words than a number are a mistake of that field."""
     with pytest.raises(Mistakes) as raised:
         arguments({"decimal.price": "nine", "number.seats": "4"})
-
-    assert arguments({"decimal.price": " 0.10 "}) == {"price": "0.10"}
-    assert {*raised.value.fields_of_form} == {"decimal.price"} and "price is not a number" in str(raised.value)
-
-
-def test_what_is_written_counts_beside_an_option() -> None:
-    """Who chooses an option and writes other words means the words; an option alone is the answer."""
     written = _form_values(Choice.REPLY, {"option": "Bo", "text": "No, ask Cyd"})
     chosen = _form_values(Choice.REPLY, {"option": "Bo", "text": " "})
 
+    assert arguments({"decimal.price": " 0.10 "}) == {"price": "0.10"}
+    assert {*raised.value.fields_of_form} == {"decimal.price"} and "price is not a number" in str(raised.value)
     assert (written, chosen) == ({"text": "No, ask Cyd"}, {"text": "Bo"})
 
 
 async def test_an_undo_is_shown_and_then_made(program: httpx2.AsyncClient) -> None:
-    """The page has the call that needs an approval with its arguments, and a form that makes exactly that call."""
     id = await started(program, plan=[{"id": "p1", "kind": "reserve", "args": {"amount": 947}}])
     await standing(program, id, "completed")
     shown = (await program.post(f"/ui{path_of(id, 'undo')}")).text
@@ -313,7 +278,6 @@ async def test_an_undo_is_shown_and_then_made(program: httpx2.AsyncClient) -> No
 
 
 async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient) -> None:
-    """Of the one task that tried and failed again, and of a cause for which no task waits."""
     id = await started(program, plan=[{"id": "shut", "kind": "shut"}])
     await asked(program, id)
     failed = await program.post(f"/ui/incidents/{quote('shut/unauthorized', safe='')}/resolve", data={"note": "a key"})
@@ -327,7 +291,6 @@ async def test_a_resolution_that_told_nobody_says_so(program: httpx2.AsyncClient
 
 
 async def test_the_page_of_incidents_says_which_services_are_left_alone(program: httpx2.AsyncClient) -> None:
-    """And how many calls wait for each."""
     before = (await program.get("/ui/incidents")).text
     id = await started(program, plan=[{"id": "knock", "kind": "knock"}])
     async with asyncio.timeout(20):
@@ -340,7 +303,6 @@ async def test_the_page_of_incidents_says_which_services_are_left_alone(program:
 
 
 async def test_a_call_shows_what_nobody_would_see(program: httpx2.AsyncClient) -> None:
-    """Neither the card nor the page of an edit has two values that look alike: what is invisible is an escape."""
     args = {"to": "an\u200dn\u202e\u3164", "text": "Dear\nAnn,\n\x1b[31m\u2066ruin\u2069"}
     plan: list[JsonValue] = [{"id": "post", "kind": "send", "args": dict(args)}]
     id = await started(program, plan=plan, approve="effects")
@@ -359,7 +321,6 @@ async def test_a_call_shows_what_nobody_would_see(program: httpx2.AsyncClient) -
 
 @pytest.mark.parametrize("text", ["{", "[" * 5_000 + "]" * 5_000, "NaN", "1e999", "9" * 5_000, r'"\ud800"'])
 def test_json_that_cannot_be_sent_is_a_mistake_of_its_field(text: str) -> None:
-    """Whatever a person types into it, the page shows the field again."""
     with pytest.raises(Mistakes) as wrong:
         json_value("result", "The result", text)
 

@@ -23,6 +23,7 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.registry import Registry
 from client.client import Client as Replan
 from client.tasks import TASK_MEMO
+from evals.fakes.script import ModelReply, Streamed
 from replan import tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
@@ -30,7 +31,8 @@ from runtime.payloads import DATA_CONVERTER
 from server.access import Access
 from server.app import make_app
 from tests.harness import Stage, plan, staged, step
-from tests.server.browser import Visitor, launched
+from tests.providers.acting import acting, reacting
+from tests.server.browser import Visitor, says
 from tests.server.serving import TOKEN, serving
 from workflows.account import search_attributes
 from workflows.account.task import Task
@@ -54,8 +56,6 @@ OPEN, OF_PAGE = 500, 25
 
 
 class Note(BaseModel):
-    """What is written down."""
-
     text: str
 
 
@@ -66,24 +66,14 @@ async def write(args: Note) -> Note:
 
 
 class Writer:
-    """Plans one note with the text of the task; the result of the task is what was written."""
-
     name = "writer"
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer:
-        """Write, then tell."""
         if not situation.records:
             text = LINES if situation.text == "lines" else situation.text
             return plan(step("note", "write", text=text), because=situation.text[:200])
         result: Any = situation.records[-1].result
         return Answer(result=result["text"] if isinstance(result, dict) else "written")
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator["Browser"]:
-    """One Chromium for all tests."""
-    async with launched() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +90,6 @@ async def stage(browser: "Browser", client: Client, tmp_path_factory: pytest.Tem
 
 @pytest.fixture(scope="module")
 async def url(server: DevServer, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """The server of the page."""
     async with serving(server.address, tmp_path_factory.mktemp("serve"), "--queue", stage.queue) as served:
         yield served.url
 
@@ -114,7 +103,6 @@ async def visitor(browser: "Browser", url: str) -> AsyncIterator[Visitor]:
 
 
 async def waiting(stage: Stage, text: str) -> str:
-    """The id of a task that waits for the approval of its note."""
     handle = await stage.start(Task.model_validate({"text": text, "on_escalation": "wait", "approve": "effects"}))
     async with asyncio.timeout(30):
         while not (await handle.query(AgentWorkflow.progress)).open_requests:
@@ -122,13 +110,7 @@ async def waiting(stage: Stage, text: str) -> str:
     return handle.id
 
 
-async def says(page: "Page", selector: str, words: str) -> None:
-    """Wait until an element of the page has these words; the page is not loaded again."""
-    await page.locator(selector).filter(has_text=words).first.wait_for()
-
-
 async def test_a_person_starts_edits_and_approves_without_a_reload(visitor: Visitor) -> None:
-    """The page of a task follows it: it shows that it waits, what an edit changes, and the result."""
     async with visitor.page("/ui/new") as page:
         await page.get_by_label("What is to be done").fill("buy milk")
         await page.get_by_label("Who approves calls").select_option("effects")
@@ -177,7 +159,6 @@ async def test_a_card_that_another_person_answers_moves_no_button_under_the_poin
 
 
 async def test_of_two_answers_at_once_one_wins_and_the_other_reads_whose(visitor: Visitor, stage: Stage) -> None:
-    """Two people press the button at the same time: the call is made once, and the second learns who was first."""
     id = await waiting(stage, "race")
     async with visitor.page(f"/ui/tasks/{id}", name="ann") as ann, visitor.page(f"/ui/tasks/{id}", name="bob") as bob:
         buttons = [one.get_by_role("button", name="Approve") for one in (ann, bob)]
@@ -195,7 +176,6 @@ async def test_of_two_answers_at_once_one_wins_and_the_other_reads_whose(visitor
 async def test_a_link_to_a_request_survives_the_sign_in(
     browser: "Browser", server: DevServer, stage: Stage, tmp_path: Path
 ) -> None:
-    """A person who follows a link of a notification signs in first, and then sees that request."""
     id = await waiting(stage, "linked")
     async with (
         serving(server.address, tmp_path, "--queue", stage.queue, token=TOKEN) as served,
@@ -212,7 +192,6 @@ async def test_a_link_to_a_request_survives_the_sign_in(
 
 
 async def test_after_a_refusal_an_ended_task_has_the_buttons_of_its_end(visitor: Visitor, stage: Stage) -> None:
-    """A page that says why an answer was refused still shows what can be done now."""
     id = await waiting(stage, "refused")
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("#acts").get_by_label("Tool calls").fill("none")
@@ -245,7 +224,6 @@ async def test_an_argument_of_many_lines_survives_the_form(visitor: Visitor, sta
 
 
 async def test_what_a_person_is_typing_stays(visitor: Visitor, stage: Stage) -> None:
-    """The parts above a form change while somebody writes: neither the words nor the focus are lost."""
     id = await waiting(stage, "typing")
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("summary", has_text="Reject").click()
@@ -273,24 +251,35 @@ async def test_the_page_works_without_scripts(visitor: Visitor, stage: Stage) ->
 
 
 def paths(id: str) -> Sequence[str]:
-    """All pages that show something of a task."""
     of_task = f"/ui/tasks/{id}"
     return ["/ui/inbox", of_task, f"{of_task}/effects", f"{of_task}/explain", "/ui/tasks", "/ui/incidents", "/ui/new"]
 
 
-async def test_hostile_texts_do_nothing(visitor: Visitor, stage: Stage) -> None:
-    """Text of a task, an argument and a result make no element and no link, and show no control character."""
+async def test_hostile_texts_do_nothing_on_a_phone(visitor: Visitor, stage: Stage) -> None:
+    """Text of a task, an argument and a result make no element and no link, and show no control character.
+
+    At 400 pixels no page scrolls sideways, also with words that are longer than a line, and a screen reader names every
+    field of every form.
+    """
+    fields = "[...document.querySelectorAll('input:not([type=hidden]), textarea, select')]"
+    looks = {
+        "is wide": "document.documentElement.scrollWidth > innerWidth",
+        "has a field without a label": f"{fields}.some((one) => !one.labels.length)",
+    }
     id = await waiting(stage, HOSTILE)
     found = list[str]()
-    async with visitor.page("/ui/inbox") as page:
+    async with visitor.page("/ui/inbox", viewport={"width": 400, "height": 800}) as page:
         for is_done in (False, True):
             if is_done:
                 await page.goto(f"/ui/tasks/{id}")
                 await page.get_by_role("button", name="Approve").click()
                 await says(page, "#status", "Completed")
-            for path in paths(id):
+            for path in (*paths(id), "/login", "/ui/tasks/unknown-id"):
                 await page.goto(path)
-                found += [f"{path}: {one}" for one in await _made_of_data(page)]
+                found += [f"{path}: {one}" for one in await _made_of_data(page) if path in paths(id)]
+                await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+                found += [f"{path} {what}" for what, looked in looks.items() if await page.evaluate(looked)]
+    visitor.complaints[:] = [one for one in visitor.complaints if "404" not in one]  # of the unknown id
 
     assert found == []
 
@@ -303,39 +292,9 @@ async def _made_of_data(page: "Page") -> list[str]:
     return [*([f"{wrong} elements"] if wrong else []), *hidden]
 
 
-async def test_nothing_is_wider_than_a_phone(visitor: Visitor, stage: Stage) -> None:
-    """At 400 pixels no page scrolls sideways, also with words that are longer than a line."""
-    id = await waiting(stage, HOSTILE)
-    wide = list[str]()
-    async with visitor.page("/ui/inbox", viewport={"width": 400, "height": 800}) as page:
-        for path in (*paths(id), "/login", "/ui/tasks/unknown-id"):
-            await page.goto(path)
-            await page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-            if await page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                wide.append(path)
-    visitor.complaints[:] = [one for one in visitor.complaints if "404" not in one]  # of the unknown id
-
-    assert wide == []
-
-
-async def test_each_field_has_a_label(visitor: Visitor, stage: Stage) -> None:
-    """A screen reader names every field of every form."""
-    id = await waiting(stage, "labels")
-    of_page = "[...document.querySelectorAll('input:not([type=hidden]), textarea, select')]"
-    without = f"{of_page}.filter((one) => !one.labels.length).length"
-    bare = list[str]()
-    async with visitor.page("/ui/inbox") as page:
-        for path in (*paths(id), "/login"):
-            await page.goto(path)
-            bare += [path] if await page.evaluate(without) else []
-
-    assert bare == []
-
-
 async def test_without_a_worker_the_history_is_shown(
     visitor: Visitor, stage: Stage, client: Client, tmp_path: Path
 ) -> None:
-    """A task whose worker is gone shows what it did, and says that an operator has to start one."""
     async with staged(client, tmp_path, [write], Writer()) as gone:
         id = await waiting(gone, "alone")
         gone.started.clear()  # its end is not waited for
@@ -360,7 +319,6 @@ class Crowd:
 
 @pytest.fixture(scope="module")
 async def crowd(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Crowd]:
-    """Tasks as the server lists them while they wait, in no order."""
     folder = tmp_path_factory.mktemp("crowd")
     spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     async with DevServer(spec, await find_cli(lambda _: None)) as running:
@@ -383,12 +341,7 @@ async def crowd(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) ->
             memo = {TASK_MEMO: f"task {id}", REQUEST_MEMO: asked}
             async with limit:
                 await client.start_workflow(
-                    AgentWorkflow.run,
-                    Task(text="x"),
-                    id=id,
-                    task_queue="nobody",
-                    memo=memo,
-                    search_attributes=status,
+                    AgentWorkflow.run, Task(text="x"), id=id, task_queue="nobody", memo=memo, search_attributes=status
                 )
 
         mixed = sorted(enumerate(order), key=lambda one: one[1][-4:])
@@ -400,7 +353,6 @@ async def crowd(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) ->
 
 
 async def test_an_inbox_of_500_has_pages_oldest_first(browser: "Browser", crowd: Crowd, tmp_path: Path) -> None:
-    """25 requests on a page; the pages in turn show all of them, in the order in which they were asked."""
     seen = list[str]()
     async with serving(crowd.address, tmp_path, "--queue", "nobody") as served:
         visiting = Visitor(browser, served.url)
@@ -419,7 +371,6 @@ async def test_an_inbox_of_500_has_pages_oldest_first(browser: "Browser", crowd:
 
 
 async def test_an_inbox_is_one_query_however_many_wait(crowd: Crowd) -> None:
-    """The server is asked once for the tasks, and once for workers, by requests that the metrics of the SDK count."""
     buffer = MetricBuffer(10_000)
     runtime = Runtime(telemetry=TelemetryConfig(metrics=buffer))
     asking = await Client.connect(crowd.address, data_converter=DATA_CONVERTER, runtime=runtime)
@@ -436,3 +387,29 @@ async def test_an_inbox_is_one_query_however_many_wait(crowd: Crowd) -> None:
     assert page.text.count("<article") == OF_PAGE
     # The connection itself asks for the last one, which may be counted late.
     assert [one for one in asked if one != "GetSystemInfo"] == ["ListWorkflowExecutions", "DescribeTaskQueue"]
+
+
+# What a model says, while it says it
+
+SAID = "\u202eRome <img src=x onerror=alert(1)> is warm. " + "And so on. " * 12
+"""Words that would turn others around, and that a page could take for its own."""
+
+
+async def test_the_words_of_a_model_are_shown_as_text_and_go_when_they_are_complete(
+    browser: "Browser", client: Client, server: DevServer, tmp_path: Path
+) -> None:
+    async with (
+        acting(client, tmp_path, "openai", Streamed(ModelReply(text=SAID), pause=0.08)) as act,
+        serving(server.address, tmp_path, "--queue", act.stage.queue) as served,
+    ):
+        handle = await act.stage.start(reacting())
+        visitor = Visitor(browser, served.url)
+        async with visitor.page(f"/ui/tasks/{handle.id}") as page:
+            await page.locator("#words p.said-now", has_text="onerror=alert(1)> is warm.").wait_for()
+            shown = await page.locator("#words").inner_text()
+            images = await page.locator("#words img").count()
+            await page.locator("#result").wait_for()
+            left = await page.locator("#words").count()
+
+    assert shown.startswith("The model says") and "unfinished" in shown and "\u202e" not in shown
+    assert (images, left, visitor.complaints) == (0, 0, [])

@@ -20,14 +20,14 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from server.page.rendering import environment
 from tests.processes import Processes
 from tests.server import axe
-from tests.server.browser import Visitor, launched
+from tests.server.browser import Visitor, says
 from tests.server.serving import PATIENCE, Served, serving
 from workflows.account import search_attributes
 from workflows.account.task import Task
 from workflows.inquiries import CallCard, ResultCard, TurnCard
 
 if TYPE_CHECKING:  # of an extra
-    from playwright.async_api import Browser, Page
+    from playwright.async_api import Browser
 
 pytestmark = pytest.mark.full
 
@@ -38,13 +38,6 @@ ROOM = {
     "kind": "book_room",
     "args": {"room": "attic", "day": "2026-12-10", "at": "18:30", "seats": 12, "catering": False},
 }
-
-
-@pytest.fixture(scope="module")
-async def browser() -> AsyncIterator["Browser"]:
-    """One Chromium for all tests."""
-    async with launched() as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +62,6 @@ async def visitor(browser: "Browser", office: tuple[Client, Served]) -> AsyncIte
 
 
 async def waiting(client: Client, *plan: Mapping[str, Any], by: str = "") -> str:
-    """The id of a new task that waits for the approval of its first step."""
     fields = {"text": "an errand", "plan": plan, "on_escalation": "wait", "approve": "effects", "by": by}
     task = await client.start(Task.model_validate(fields), id=f"errand-{uuid.uuid4().hex[:8]}")
     async with asyncio.timeout(PATIENCE):
@@ -77,11 +69,6 @@ async def waiting(client: Client, *plan: Mapping[str, Any], by: str = "") -> str
             if await task.requests():
                 return task.id
             await asyncio.sleep(0.1)
-
-
-async def says(page: "Page", selector: str, words: str) -> None:
-    """Wait until an element of the page has these words."""
-    await page.locator(selector).filter(has_text=words).first.wait_for()
 
 
 # Who can use it
@@ -104,7 +91,6 @@ async def test_axe_finds_nothing(visitor: Visitor, scheme: str, width: int, pyte
 
 @pytest.mark.parametrize("width", [320, 390])
 async def test_a_phone_shows_everything(visitor: Visitor, width: int) -> None:
-    """No page scrolls sideways, the bar above is one row, and nothing that is pressed is smaller than 24 points."""
     of_row = "[...document.querySelectorAll('.bar nav a')].map((one) => one.getBoundingClientRect().top)"
     small = """[...document.querySelectorAll('button, .button, summary, input, select, textarea, nav a')]
         .filter((one) => one.offsetParent && one.type !== 'hidden' && !one.matches('.who button'))
@@ -123,7 +109,6 @@ async def test_a_phone_shows_everything(visitor: Visitor, width: int) -> None:
 
 
 async def test_a_screen_reader_hears_the_heading_then_the_facts_then_the_answers(visitor: Visitor) -> None:
-    """In the tree of a card that a screen reader gets, and the headings of each page skip no level."""
     skips = list[str]()
     async with visitor.page("/ui/inbox") as page:
         card = await page.locator("[id='chairs-114-r1']").aria_snapshot()
@@ -139,7 +124,6 @@ async def test_a_screen_reader_hears_the_heading_then_the_facts_then_the_answers
 
 
 async def test_three_keys_approve(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    """Tab shows the way to the first answer, Enter goes there, Enter approves."""
     client, _ = office
     id = await waiting(client, LETTER)
     async with visitor.page(f"/ui/tasks/{id}") as page:
@@ -161,7 +145,6 @@ async def test_three_keys_approve(visitor: Visitor, office: tuple[Client, Served
 async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_task(
     visitor: Visitor, office: tuple[Client, Served], pytestconfig: pytest.Config
 ) -> None:
-    """The focus is in the wrong field, its error is read with it, the link above leads there, and it stays there."""
     script, id = axe.source(pytestconfig.cache.mkdir("axe")), await waiting(office[0], ROOM)
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("summary", has_text="Edit").click()
@@ -198,7 +181,6 @@ async def test_a_refused_form_keeps_what_was_typed_while_the_page_follows_the_ta
 async def test_an_amount_that_the_tool_forbids_is_refused_before_it_is_confirmed(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
-    """Of a Decimal, too, whose field is as short as that of any number; its digits are kept."""
     bill = {"payee": "Ann", "iban": "AT61 1904 3002 3457 3201", "amount": "640.50", "due": "2026-12-04"}
     id = await waiting(office[0], {"id": "bill", "kind": "pay", "args": bill})
     told = list[str]()
@@ -229,30 +211,12 @@ async def test_an_amount_that_the_tool_forbids_is_refused_before_it_is_confirmed
 # The inbox
 
 
-async def test_three_keys_approve_in_the_inbox(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    """The same keys as on the page of a task, and the page says them; the card of the button is seen."""
-    id = await waiting(office[0], LETTER, by="zoe")
-    async with visitor.page("/ui/inbox?mine=true", name="zoe") as page:
-        told = await page.locator(".keys").inner_text()
-        await page.keyboard.press("Tab")
-        await page.keyboard.press("Enter")
-        at = await page.evaluate("document.activeElement.closest('article').id + document.activeElement.textContent")
-        card = await page.locator(f"[id='{id}-r1'] dl.facts").bounding_box()
-        await page.keyboard.press("Enter")
-        await says(page, "#said", f"Your answer to {id}: approve.")
-
-    assert at == f"{id}-r1Approve" and "first answer" in told
-    assert card is not None and card["y"] >= 0, "the card is seen that is approved"
-
-
 async def test_many_requests_are_lines_that_open_by_keyboard(
     visitor: Visitor, office: tuple[Client, Served], pytestconfig: pytest.Config
 ) -> None:
     """Each line has the task and the call; only the first card is open, and the three keys approve it."""
-    script, ids = (
-        axe.source(pytestconfig.cache.mkdir("axe")),
-        [await waiting(office[0], LETTER, by="yan") for _ in range(11)],
-    )
+    script = axe.source(pytestconfig.cache.mkdir("axe"))
+    ids = [await waiting(office[0], LETTER, by="yan") for _ in range(11)]
     async with visitor.page("/ui/inbox?mine=true", name="yan") as page:
         lines = page.locator("details.entry")
         shown = [await lines.count(), await page.locator("details.entry[open]").count()]
@@ -265,8 +229,12 @@ async def test_many_requests_are_lines_that_open_by_keyboard(
         is_still = await page.locator(f"[id='{ids[1]}-r1']").is_visible()
         found = await axe.violations(page, script)
         await page.reload()
-        for key in ("Tab", "Enter", "Enter"):
-            await page.keyboard.press(key)
+        told = await page.locator(".keys").inner_text()
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        at = await page.evaluate("document.activeElement.closest('article').id + document.activeElement.textContent")
+        card = await page.locator(f"[id='{ids[0]}-r1'] dl.facts").bounding_box()
+        await page.keyboard.press("Enter")
         await says(page, "#said", f"Your answer to {ids[0]}: approve.")
         await page.goto("/ui/inbox?mine=true")
         left = [await page.locator("details.entry").count(), await page.locator("article.request").count()]
@@ -276,6 +244,8 @@ async def test_many_requests_are_lines_that_open_by_keyboard(
     assert shown == [11, 1] and max(heights) < 60
     assert "an errand" in text and "send_letter to Ann, text Hello" in text
     assert (is_open, is_still, found, left) == (True, True, [], [0, 10])
+    assert at == f"{ids[0]}-r1Approve" and "first answer" in told
+    assert card is not None and card["y"] >= 0, "the card is seen that is approved"
 
 
 SEEN = """
@@ -295,7 +265,6 @@ Object.defineProperty(document, "hidden", { get: () => true });
 async def test_the_browser_notifies_if_a_person_has_turned_it_on(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
-    """Off at first; then a page in the background says how many requests wait; and off again, it says no more."""
     async with visitor.page("/login", permissions=["notifications"]) as page:
         await page.add_init_script(SEEN)
         await page.goto("/ui/inbox")
@@ -324,7 +293,6 @@ async def test_the_browser_notifies_if_a_person_has_turned_it_on(
 
 
 async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
-    """It names their number, lists them, and has the form that says that the cause is repaired."""
     async with visitor.page("/ui/inbox") as page:
         title, count = await page.title(), await page.locator("#count").inner_text()
         card = page.locator("article.incident")
@@ -343,7 +311,6 @@ async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
 
 
 async def test_a_filter_shows_one_kind_and_the_other_filters(visitor: Visitor) -> None:
-    """The question alone, and an empty filter says how to get back."""
     async with visitor.page("/ui/inbox") as page:
         await page.get_by_role("link", name=re.compile("^question")).click()
         await page.wait_for_url("**kind=question*")
@@ -369,7 +336,6 @@ async def test_times_are_local_with_the_exact_one_in_the_title(visitor: Visitor)
 
 
 async def test_an_argument_has_the_field_of_its_type(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    """A number, a date, a time, a choice and a yes or no are one line each, as the schema of the tool says."""
     id = await waiting(office[0], ROOM)
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("summary", has_text="Edit").click()
@@ -395,21 +361,9 @@ async def test_an_argument_has_the_field_of_its_type(visitor: Visitor, office: t
     assert changed == ["library", "2026-12-11", "20", "true"]
 
 
-async def test_a_number_that_is_none_is_named(visitor: Visitor, office: tuple[Client, Served]) -> None:
-    """The page says which field, and what to write."""
-    id = await waiting(office[0], ROOM)
-    async with visitor.page(f"/ui/tasks/{id}") as page:
-        await page.locator("summary", has_text="Edit").click()
-        await page.locator("[name='number.seats']").fill("twelve")
-        await page.get_by_role("button", name="Show what changes").click()
-        await says(page, "[role=alert]", "seats is not a number: write digits")
-    visitor.complaints[:] = [one for one in visitor.complaints if "422" not in one]  # the status of the refusal
-
-
 async def test_the_first_answer_to_several_calls_says_which_it_approves(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
-    """The button names the step; afterwards the answered card has that call alone, and the other one is asked."""
     id = await waiting(office[0], LETTER, {**LETTER, "id": "other", "args": {"to": "Bo", "text": "Hello"}})
     async with visitor.page(f"/ui/tasks/{id}") as page:
         names = await page.locator("article.request button").all_inner_texts()
@@ -452,7 +406,6 @@ async def test_an_end_is_asked_again_by_name(visitor: Visitor, office: tuple[Cli
 
 
 async def test_a_cancel_says_what_stops_and_what_stays(visitor: Visitor) -> None:
-    """By name: the step that runs, the one that is not begun, and the change with what can undo it."""
     async with visitor.page("/ui/tasks/archive-stoll") as page:
         await page.get_by_role("link", name="Cancel the task").click()
         text = await page.locator("main").inner_text()
@@ -467,7 +420,6 @@ async def test_a_cancel_says_what_stops_and_what_stays(visitor: Visitor) -> None
 async def test_an_undo_shows_its_calls_and_the_task_says_it_was_undone(
     visitor: Visitor, office: tuple[Client, Served]
 ) -> None:
-    """Also a person who opens the task later sees that it was undone, what by, and when."""
     id = await waiting(office[0], ROOM)
     async with visitor.page(f"/ui/tasks/{id}", java_script_enabled=False) as page:
         await page.get_by_role("button", name="Approve").click()
@@ -485,22 +437,27 @@ async def test_an_undo_shows_its_calls_and_the_task_says_it_was_undone(
     assert re.search(r"room book_room .*undone.*by cancel_room", effects, re.DOTALL)
 
 
-@pytest.mark.parametrize("path", ["requests/r1/approve", "extend", "requests/r1/abort"])
-async def test_the_address_of_a_form_shows_the_task(office: tuple[Client, Served], path: str) -> None:
+async def test_the_address_of_a_form_shows_the_task(office: tuple[Client, Served]) -> None:
     """Opened after an answer, e.g. by going back or from the list of visited pages."""
+    forms = {
+        **{
+            f"tasks/chairs-114/{form}": "tasks/chairs-114"
+            for form in ("requests/r1/approve", "extend", "requests/r1/abort")
+        },
+        "incidents/a%2Fb/resolve": "incidents",
+    }
     async with office[1].visit() as visiting:
-        shown = await visiting.get(f"/ui/tasks/chairs-114/{path}", follow_redirects=True)
-        incidents = await visiting.get("/ui/incidents/a%2Fb/resolve", follow_redirects=True)
+        shown = {path: await visiting.get(f"/ui/{path}", follow_redirects=True) for path in forms}
 
-    assert (shown.status_code, shown.url.path) == (200, "/ui/tasks/chairs-114")
-    assert (incidents.status_code, incidents.url.path) == (200, "/ui/incidents")
+    assert {path: (one.status_code, one.url.path) for path, one in shown.items()} == {
+        path: (200, f"/ui/{there}") for path, there in forms.items()
+    }
 
 
 # One task
 
 
 async def test_the_timeline_says_in_words_what_it_draws(visitor: Visitor) -> None:
-    """A lane for the planner, each step and each request; an approval is no fault of a step."""
     async with visitor.page("/ui/tasks/chairs-114", java_script_enabled=False) as page:
         lanes = await page.locator("#timeline li").evaluate_all("all => all.map((one) => one.textContent)")
         bars = await page.locator("#timeline ol rect").evaluate_all(
@@ -550,7 +507,6 @@ async def test_an_open_page_survives_a_restart_of_the_server(
 async def test_an_open_page_survives_a_restart_of_the_worker(
     browser: "Browser", server: DevServer, tmp_path: Path
 ) -> None:
-    """It says that no worker answers, and goes on when one does."""
     queue = f"page-{uuid.uuid4().hex[:8]}"
     client, options = await Client.connect(server.address, queue=queue), ("--tools", str(TOOLS), "--queue", queue)
     processes = Processes(server.address, tmp_path)
@@ -571,7 +527,6 @@ async def test_an_open_page_survives_a_restart_of_the_worker(
 async def test_without_the_temporal_server_a_page_answers_soon_and_comes_back_by_itself(
     browser: "Browser", tmp_path: Path
 ) -> None:
-    """Within 2 s, with a way back; and the page that is left open shows the inbox when the server is there again."""
     spec = ServerSpec(tmp_path, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
     cli, took = await find_cli(lambda _: None), list[float]()
     async with DevServer(spec, cli) as temporal:
@@ -584,9 +539,7 @@ async def test_without_the_temporal_server_a_page_answers_soon_and_comes_back_by
                 began = time.monotonic()
                 response = await visiting.get(path)
                 took.append(time.monotonic() - began)
-                assert (response.status_code, "The server does not answer" in response.text) == (503, True), (
-                    response.text
-                )
+                assert response.status_code == 503 and "The server does not answer" in response.text, response.text
         visit = Visitor(browser, served.url)
         async with visit.page("/ui/inbox") as page:
             await says(page, "h1", "The server does not answer")
@@ -600,7 +553,6 @@ async def test_without_the_temporal_server_a_page_answers_soon_and_comes_back_by
 
 
 async def test_a_transcript_shows_what_a_model_was_told_and_made_harmless(office: tuple[Client, Served]) -> None:
-    """Turn by turn, with calls and results; a task that no model planned says that there is none."""
     said = TurnCard(
         turn=1,
         task="run",
@@ -613,16 +565,9 @@ async def test_a_transcript_shows_what_a_model_was_told_and_made_harmless(office
     )
     result = ResultCard(call_id="c1", text="\x1b[31m<script>", is_error=True)
     later = said.model_copy(update={"turn": 2, "told": "", "calls": (), "results": (result,)})
-    known: dict[str, Any] = {
-        "visitor": None,
-        "has_token": False,
-        "path": "/",
-        "tab": "transcript",
-        "tabs": [],
-        "is_cut": False,
-        "places": (),
-    }
-    fields = {"id": "t", "turns": [said, later], "names": {"c1": "pay"}, "totals": "2 turns", **known}
+    known: dict[str, Any] = {"visitor": None, "has_token": False, "path": "/", "tab": "transcript", "tabs": []}
+    turns = {"turns": [said, later], "names": {"c1": "pay"}, "totals": "2 turns", "is_cut": False, "places": ()}
+    fields = {"id": "t", **turns, **known}
     page = environment().get_template("transcript.html").render(**fields)
     async with office[1].visit() as visiting:
         nothing = await visiting.get("/ui/tasks/chairs-114/transcript")

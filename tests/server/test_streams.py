@@ -15,58 +15,45 @@ import pytest
 from runtime.dev_server import DevServer
 from tests.processes import Processes
 from tests.server.conftest import TOOLS
-from tests.server.serving import (
-    Served,
-    Told,
-    all_told,
-    approval_of,
-    asked,
-    path_of,
-    serving,
-    standing,
-    started,
-    told,
-)
+from tests.server.serving import Served, Told, all_told, approval_of, asked, path_of, serving, started, told
 
 CROWD, FOLLOWED = 200, 8
 """Streams at once, and the tasks that they follow."""
 
 
+PLACE = re.compile(r"[0-9a-f-]{36}:[0-9]+(\.[0-9]+|-end)?")
+"""A run, the number of an entry of its journal and, if that gives more events, how many have come."""
+UNKNOWN = ("nonsense", "-", "0123abcd-7", "0123abcd--1", "0123abcd-99999999999999999999", "²-²")
+
+
 async def test_a_stream_tells_a_task_from_its_plan_to_its_end(program: httpx2.AsyncClient) -> None:
-    """The last event is `end`, with the document of the task."""
-    events = await all_told(program, await started(program, 40))
+    """A program that comes back names the last event it has; only how far an attempt is has no id.
+
+    Whoever comes late hears the same, also with an id that no server gave: to tell twice is better than not to tell.
+    After the end there is nothing: 204 keeps a browser from connecting again for ever.
+    """
+    id = await started(program, 41)
+    events = await all_told(program, id)
+    late = await all_told(program, id)
+    after = await program.get(path_of(id, "events"), headers={"last-event-id": events[-1].id})
+    sent = [{b"last-event-id": one.encode()} for one in UNKNOWN]
+    lost = [await program.get(path_of(id, "events"), headers=headers) for headers in sent]
+    ids = [one.id for one in events if one.id]
 
     assert [one.name for one in events if one.name in ("task", "plan", "end")] == ["task", "plan", "end"]
     assert {one.data["event"] == one.name for one in events} == {True}
     assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
-
-
-async def test_all_events_of_the_journal_have_ids_of_their_own(program: httpx2.AsyncClient) -> None:
-    """A program that comes back names the last one it has; only how far an attempt is has none."""
-    events = await all_told(program, await started(program, 41))
-    ids = [one.id for one in events if one.id]
-
     assert [one.data["status"] for one in events if not one.id] in ([], ["running"])
     assert len(set(ids)) == len(ids) and {"task", "plan", "step", "end"} <= {one.name for one in events if one.id}
     assert all(PLACE.fullmatch(id) for id in ids)
-
-
-PLACE = re.compile(r"[0-9a-f-]{36}:[0-9]+(\.[0-9]+|-end)?")
-"""A run, the number of an entry of its journal and, if that gives more events, how many have come."""
-
-
-async def test_an_ended_task_is_told_from_its_start(program: httpx2.AsyncClient) -> None:
-    """Whoever comes late hears the same: how it began, each step, how it ended."""
-    id = await started(program, 42)
-    await standing(program, id, "completed")
-    events = await all_told(program, id)
-
-    assert (events[0].name, events[-1].name) == ("task", "end")
-    assert "p1" in {one.data["id"] for one in events if one.name == "step"}
+    assert (late[0].name, late[-1].name) == ("task", "end")
+    assert "p1" in {one.data["id"] for one in late if one.name == "step"}
+    assert (after.status_code, after.content) == (204, b"")
+    assert [one.status_code for one in lost] == [200] * len(UNKNOWN)
+    assert {(one.text.count("event: task"), one.text.count("event: end")) for one in lost} == {(1, 1)}
 
 
 async def test_a_stream_that_is_cut_anywhere_loses_and_repeats_nothing(program: httpx2.AsyncClient) -> None:
-    """A listener that is cut after each event hears what one that stayed hears."""
     id = await started(program, *[200] * 4)
     whole, pieces = await asyncio.gather(all_told(program, id), in_pieces(program, id))
 
@@ -75,7 +62,6 @@ async def test_a_stream_that_is_cut_anywhere_loses_and_repeats_nothing(program: 
 
 
 def kept(events: Iterable[Told]) -> list[Told]:
-    """The events that the journal tells: they have an id."""
     return [one for one in events if one.id]
 
 
@@ -89,35 +75,10 @@ async def in_pieces(program: httpx2.AsyncClient, id: str) -> list[Told]:
 
 
 async def first(events: AsyncIterator[Told]) -> Told:
-    """The next event; then the connection is cut."""
     try:
         return await anext(events)
     finally:
         await events.aclose()  # type: ignore[attr-defined]  # it is a generator
-
-
-async def test_after_the_end_there_is_nothing(program: httpx2.AsyncClient) -> None:
-    """204 keeps a browser from connecting again for ever."""
-    id = await started(program, 43)
-    events = await all_told(program, id)
-    response = await program.get(path_of(id, "events"), headers={"last-event-id": events[-1].id})
-
-    assert (response.status_code, response.content) == (204, b"")
-
-
-UNKNOWN = ("nonsense", "-", "0123abcd-7", "0123abcd--1", "0123abcd-99999999999999999999", "²-²")
-
-
-@pytest.mark.full
-async def test_an_unknown_last_id_gets_the_task_from_its_start(program: httpx2.AsyncClient) -> None:
-    """What no server gave is no reason to fail, and to tell twice is better than not to tell."""
-    id = await started(program, 44)
-    await standing(program, id, "completed")
-    sent = [{b"last-event-id": one.encode()} for one in UNKNOWN]
-    responses = [await program.get(path_of(id, "events"), headers=headers) for headers in sent]
-
-    assert [one.status_code for one in responses] == [200] * len(UNKNOWN)
-    assert {(one.text.count("event: task"), one.text.count("event: end")) for one in responses} == {(1, 1)}
 
 
 async def test_a_stream_tells_what_is_asked_and_answered(program: httpx2.AsyncClient) -> None:
@@ -137,7 +98,6 @@ async def test_a_stream_tells_what_is_asked_and_answered(program: httpx2.AsyncCl
 
 @pytest.mark.full
 async def test_a_crowd_of_streams_harms_nobody(local: Served) -> None:
-    """200 streams of eight tasks, open at once: each reaches the end, each task completes, and the server answers."""
     async with local.visit() as program:
         ids = [await started(program, 50, 901, 50) for _ in range(FOLLOWED)]
         listening = [asyncio.create_task(all_told(program, ids[number % FOLLOWED])) for number in range(CROWD)]
@@ -155,37 +115,15 @@ async def test_a_crowd_of_streams_harms_nobody(local: Served) -> None:
     assert (ready.status_code, after.status_code, took < 5) == (200, 200, True)
 
 
-@pytest.mark.full
-async def test_a_stream_goes_on_with_a_new_server(server: DevServer, queue: str, tmp_path: Path) -> None:
-    """The server is killed while the task waits; a listener comes back to its port and hears what follows its event."""
-    options = ("--queue", queue)
-    async with serving(server.address, tmp_path, *options) as old, old.visit() as program:
-        id = await started(program, 902)
-        last = await until_asked(program, id)
-        await old.end(signal.SIGKILL)
-    async with serving(server.address, tmp_path, *options, port=old.port) as new, new.visit() as program:
-        resumed = asyncio.create_task(all_told(program, id, last.id))
-        await program.post(path_of(id, "answers"), json=approval_of(await asked(program, id)))
-        events, whole = kept(await resumed), kept(await all_told(program, id))
-
-    assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
-    assert ids_of(events) == ids_of(whole)[ids_of(whole).index(last.id) + 1 :]
-
-
 def ids_of(events: Iterable[Told]) -> list[str]:
-    """The ids of events."""
     return [one.id for one in events]
 
 
 class Listening:
-    """A listener that comes back, as browsers do, with the last id it had."""
-
     def __init__(self) -> None:
-        """Nothing yet."""
         self.events = list[Told]()
 
     async def to_the_end(self, served: Served, id: str, most: int = 10_000) -> None:
-        """Listen, in connections of at most so many events."""
         async with asyncio.timeout(60), served.visit() as program:
             while not self.events or self.events[-1].name != "end":
                 with suppress(httpx2.TransportError, AssertionError):
@@ -206,7 +144,6 @@ class Listening:
 
 @pytest.mark.full
 async def test_listeners_miss_nothing_of_a_killed_worker_and_a_killed_server(server: DevServer, tmp_path: Path) -> None:
-    """50 steps; worker and server die in the middle, others take over. Two listen, one is cut after each 3 events."""
     queue = f"web-{uuid.uuid4().hex[:8]}"
     processes, worker = Processes(server.address, tmp_path), ("--tools", TOOLS, "--queue", queue)
     steady, cut = Listening(), Listening()
@@ -232,20 +169,10 @@ async def test_listeners_miss_nothing_of_a_killed_worker_and_a_killed_server(ser
     assert statuses == ["pending", "running", "completed"]
 
 
-async def until_asked(program: httpx2.AsyncClient, id: str) -> Told:
-    """The event with the first request of a task."""
-    async with asyncio.timeout(30):
-        async for one in told(program, id):
-            if one.name == "request":
-                return one
-    raise AssertionError("it asked nothing")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 async def test_a_stop_does_not_wait_for_streams(
     server: DevServer, queue: str, tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Ctrl-C ends the server within seconds, as asked, and says no end of a task that goes on."""
     async with serving(server.address, tmp_path, "--queue", queue) as served, served.visit() as program:
         id = await started(program, 903)
         heard = [list[str]() for _ in range(5)]

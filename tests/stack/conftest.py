@@ -34,14 +34,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The figures, at the very end."""
     for line in config.stash.get(FIGURES, []):
         terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")
 def figures(pytestconfig: pytest.Config) -> list[str]:
-    """What the summary shows."""
     return pytestconfig.stash.setdefault(FIGURES, [])
 
 
@@ -76,7 +74,6 @@ def server(stack: Stack) -> Process:
 
 @pytest.fixture(scope="session")
 async def client(server: Process) -> Client:
-    """A client of the stack's server."""
     return await connect(address=server.address, plain=True)
 
 

@@ -31,14 +31,12 @@ async def build(root: Path) -> None:
 
 
 def environment(root: Path) -> dict[str, str]:
-    """What the processes of the image find."""
     *_, image = stages()
     said = {name: placed(value, root).replace("$PATH", "/usr/bin:/bin") for name, value in image.environment.items()}
     return {**LANGUAGE, **said, "HOME": said["REPLAN_STATE"]}
 
 
 def folder(root: Path) -> Path:
-    """Where the commands of the image run."""
     return _folder(stages()[-1], root)
 
 

@@ -24,8 +24,6 @@ USABLE = range(15000, 32768)
 
 @dataclass(frozen=True)
 class Places:
-    """Where everything of one stack is."""
-
     root: Path
     programs: Programs
     database: int = field(default_factory=free_port)
@@ -33,12 +31,10 @@ class Places:
 
     @property
     def address(self) -> str:
-        """Of the server."""
         return f"127.0.0.1:{self.ports['FRONTEND_GRPC_PORT']}"
 
     @property
     def logs(self) -> Path:
-        """Where every process writes."""
         return self.root / "log"
 
     def prepare(self) -> None:

@@ -32,8 +32,6 @@ class ProgramMissing(RuntimeError):
 
 @dataclass(frozen=True)
 class Source:
-    """A Go module with programs."""
-
     name: str
     """Of its folder in the cache, and in what is said of it."""
     module: str
@@ -46,8 +44,6 @@ SERVER = Source("temporal-server", "go.temporal.io/server", ["./cmd/server", "./
 
 @dataclass(frozen=True)
 class Programs:
-    """Absolute paths."""
-
     temporal_server: Path
     temporal_sql_tool: Path
     newer_server: Path
@@ -127,8 +123,6 @@ def _why(log: Path) -> str:
 
 
 def main(words: Sequence[str]) -> int:
-    """Make sure of the programs."""
-
     def say(line: str) -> None:
         sys.stdout.write(" ".join([*words, line]) + "\n")
         sys.stdout.flush()

@@ -39,7 +39,6 @@ class Process:
 
     @property
     def address(self) -> str:
-        """Of the server."""
         return self._places.address
 
     @property
@@ -60,7 +59,6 @@ class Process:
             await asyncio.sleep(POLL_SECONDS)
 
     async def stop(self) -> None:
-        """Stop it, as a container is stopped."""
         if self._process:
             await end(self._process)
             self._process = None
@@ -72,8 +70,6 @@ class Process:
 
 
 class Stack:
-    """The running whole."""
-
     def __init__(self, places: Places) -> None:
         self.places = places
         worker = services()["worker"]

@@ -31,7 +31,6 @@ PATIENCE = 60
 
 
 def configuration(folder: Path, ports: list[int]) -> dict[str, Any]:
-    """One process with all services on loopback, and its data in memory."""
     memory = {"mode": "memory", "cache": "shared", "setup": "true"}
     names = (FRONTEND, "matching", "history", "worker")
     address = f"127.0.0.1:{ports[0]}"
@@ -46,12 +45,7 @@ def configuration(folder: Path, ports: list[int]) -> dict[str, Any]:
     cluster = {"enabled": True, "initialFailoverVersion": 1, "rpcName": FRONTEND, "rpcAddress": address}
     return {
         "log": {"stdout": True, "level": "warn"},
-        "persistence": {
-            "defaultStore": "main",
-            "visibilityStore": "seen",
-            "numHistoryShards": 1,
-            "datastores": stores,
-        },
+        "persistence": {"defaultStore": "main", "visibilityStore": "seen", "numHistoryShards": 1, "datastores": stores},
         "global": {"membership": {"maxJoinDuration": "30s", "broadcastAddress": "127.0.0.1"}},
         "services": serves,
         "clusterMetadata": {
@@ -66,7 +60,6 @@ def configuration(folder: Path, ports: list[int]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def newer(folder: Path) -> AsyncIterator[Client]:
-    """A client of a server of the version NEWER, which can pause workflows."""
     program, ports = await built(SERVER, NEWER, lambda _: None) / "server", free_ports(8)
     (folder / "config").mkdir(parents=True)
     (folder / "config" / "development.yaml").write_text(json.dumps(configuration(folder, ports)))
@@ -81,7 +74,6 @@ async def newer(folder: Path) -> AsyncIterator[Client]:
 
 
 async def _serving(address: str) -> Client:
-    """A client, as soon as the server has its namespace and knows the search attributes."""
     while True:
         try:
             bare = await Client.connect(address)
@@ -101,7 +93,6 @@ async def _serving(address: str) -> Client:
 
 
 async def test_a_task_that_is_paused_as_a_whole_is_paused(tmp_path: Path) -> None:
-    """Every command survives it and says so, with the command that resumes it; then the task goes on."""
     service = Service(hangs=1)
     (tmp_path / "server").mkdir()
     async with (

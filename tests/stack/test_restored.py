@@ -22,13 +22,11 @@ DATABASES = ("temporal", "temporal_visibility")
 
 
 def lines(program: str) -> list[str]:
-    """What the pages run with this program in the database's container."""
     commands = [line.command.removeprefix(INSIDE) for line in documentation.lines() if line.command.startswith(INSIDE)]
     return [command for command in commands if command.startswith(f"{program} ")]
 
 
 async def run(stack: Stack, folder: Path, command: str) -> None:
-    """Run a command with PostgreSQL's programs, as in its container, with files in `folder`."""
     given, places = services()["postgresql"].environment, stack.places
     settings = {"PGHOST": "127.0.0.1", "PGPORT": str(places.database), "PGPASSWORD": given["POSTGRES_PASSWORD"]}
     path = f"{places.programs.postgresql}:{os.environ['PATH']}"
@@ -37,14 +35,12 @@ async def run(stack: Stack, folder: Path, command: str) -> None:
 
 
 async def start(client: Client, id: str) -> WorkflowHandle[AgentWorkflow, Outcome]:
-    """Start a task on the stack's workers."""
     task = Task(text="calculate 2 + 2")
     return await client.start_workflow(AgentWorkflow.run, task, id=id, task_queue=DEFAULT_QUEUE)
 
 
 @pytest.mark.timeout(600)
 async def test_a_backup_brings_everything_back(stack: Stack, client: Client, tmp_path: Path) -> None:
-    """Dumped, lost, restored: the server starts on it, knows the task that was done, and does another one."""
     before = await start(client, "before-the-backup")
     await outcome(before)
     for process in (*stack.workers, stack.server):

@@ -22,7 +22,6 @@ TASKS = os.environ.get("CROWD_TASKS", "200")
 
 
 async def show(module: str, words: list[str], figures: list[str], settings: Mapping[str, str]) -> None:
-    """Run a benchmark; what it prints stands in the summary."""
     if importlib.util.find_spec("benchmarks") is None:
         pytest.skip("there is no benchmarks/ in this checkout")
     command = [sys.executable, "-m", module, *words]
@@ -37,14 +36,12 @@ async def show(module: str, words: list[str], figures: list[str], settings: Mapp
 
 @pytest.mark.timeout(600)
 async def test_the_steps_benchmark(stack: Stack, figures: list[str], tmp_path: Path) -> None:
-    """Its table for this server stands beside the development server's."""
     words = ["--address", stack.places.address, "--rounds", str(ROUNDS), "--json", str(tmp_path / "steps.json")]
     await show("benchmarks.steps", words, figures, {})
 
 
 @pytest.fixture
 def store(stack: Stack) -> str:
-    """The URL of an empty database in the stack's PostgreSQL."""
     given = services()["postgresql"].environment
     user, password = given["POSTGRES_USER"], given["POSTGRES_PASSWORD"]
     admin = URL.create("postgresql", user, password, "127.0.0.1", stack.places.database, "postgres")
@@ -55,6 +52,5 @@ def store(stack: Stack) -> str:
 
 @pytest.mark.timeout(3600)
 async def test_the_crowd_benchmark(stack: Stack, store: str, figures: list[str]) -> None:
-    """Its workers have their store in the stack's PostgreSQL, too."""
     words = ["--address", stack.places.address, "--tasks", TASKS]
     await show("benchmarks.crowd", words, figures, {"REPLAN_STORE": store})

@@ -46,7 +46,6 @@ async def call(client: Client, function: Callable[..., Any], folder: Path) -> tu
 
 
 async def test_an_activity_without_a_workflow_is_looked_after(tmp_path: Path) -> None:
-    """A persistent error is final, a transient one is retried, an unkeyed call is not made again after a timeout."""
     plugin, functions = FaultsPlugin(effects={"hang": "unkeyed"}), [refuse_it, fail_it_once, hang]
     async with (
         newer(tmp_path / "server") as client,

@@ -1,8 +1,0 @@
-"""The list of exceptions in docs/errors.md is that of the tables."""
-
-from maintenance.exceptions import PAGE, page
-
-
-def test_the_page_lists_what_the_tables_say() -> None:
-    """After a change of a table: `python -m maintenance.exceptions`."""
-    assert PAGE.read_text() == page()
