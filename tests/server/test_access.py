@@ -64,7 +64,11 @@ REFUSED: Mapping[str, tuple[Sequence[str], dict[str, str], str]] = {
     "any address": (["--port", "0", "--host", ANY], {}, "set REPLAN_TOKEN too"),
     "any IPv6 address": (["--port", "0", "--host", "::"], {}, "set REPLAN_TOKEN too"),
     "a short token": (["--port", "0"], {"REPLAN_TOKEN": "x" * 15}, "fewer than 16 characters"),
-    "an identity without a token": (["--port", "0"], {"REPLAN_IDENTITY_HEADER": "X-User"}, "REPLAN_IDENTITY_HEADER needs a to"),
+    "an identity without a token": (
+        ["--port", "0"],
+        {"REPLAN_IDENTITY_HEADER": "X-User"},
+        "REPLAN_IDENTITY_HEADER needs a to",
+    ),
     "another machine": (
         ["--host", "192.0.2.1"],
         {"REPLAN_TOKEN": TOKEN},
