@@ -513,7 +513,7 @@ def test_no_entry_raises_whatever_an_exception_carries() -> None:
         rows = {row for _, row in rows_of(entry)}
         allowed = {(row.code, row.proves) for row in (*rows, Row(Code.UNREACHABLE, "", UNKNOWN))}
         for one in (*carriers, cycle, own):
-            verdict: Verdict = entry(one)  # type: ignore[operator]
+            verdict: Verdict = entry(one)
             wrong += [(name, one)] if outcome(verdict) not in allowed else []
 
             assert HIDDEN not in verdict.fault.model_dump_json()
