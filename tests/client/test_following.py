@@ -106,7 +106,7 @@ async def test_a_follower_that_sleeps_misses_nothing(client: Client, tmp_path: P
 async def test_a_follower_that_sleeps_for_long_is_told_what_it_missed(client: Client, tmp_path: Path) -> None:
     """Of 150 plans a task keeps 100: a gap names the run whose history has the others, and the rest is whole."""
     names, opened = [f"s{number}" for number in range(150)], asyncio.Event()
-    plans = [plan(step("w", "wait", at="w")), *(plan(step(name, "look", at=name)) for name in names), DONE]
+    plans: Proposals = [plan(step("w", "wait", at="w")), *(plan(step(name, "look", at=name)) for name in names), DONE]
     async with staged(client, tmp_path, [look, waiting(opened)], plans) as stage:
         handle = await stage.start(tool_calls=500)
         follower = Following(client, handle)

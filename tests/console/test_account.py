@@ -20,7 +20,7 @@ from tests.console import made, outcomes
 from tests.console.histories import NAMES, events, history
 from tests.console.outcomes import BEGAN
 from tests.counting import check_readers, is_alike
-from tests.harness import DONE, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from workflows.account.entries_of_people import Answered, PersonIsAsked
 from workflows.account.entries_of_steps import MAX_FAULTS, Attempted, Settled
 from workflows.account.records import StepStatus
@@ -109,7 +109,7 @@ async def test_a_retried_read_and_an_attempt_that_was_cut_off_count_alike_in_eve
             raise error
         return Said()
 
-    script = [plan(step("a", "refuse")), plan(step("b", "ask")), DONE]
+    script: Proposals = [plan(step("a", "refuse")), plan(step("b", "ask")), DONE]
     async with staged(client, tmp_path, [look, refuse, ask], script, jitter=lambda: 0.0) as stage:
         handle = await stage.start()
         ended = await outcome(handle)

@@ -200,7 +200,11 @@ def damage(payload: Payload) -> None:
     payload.data = payload.data[:5]
 
 
-CHANGES = {encrypt: "is encrypted", store_elsewhere: "is stored elsewhere", damage: "cannot be decoded"}
+CHANGES: dict[Callable[[Payload], None], str] = {
+    encrypt: "is encrypted",
+    store_elsewhere: "is stored elsewhere",
+    damage: "cannot be decoded",
+}
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from client.explain import explanation, page
 from client.explain.explanation import Explanation
@@ -170,7 +171,8 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
 BOTH = [step("a", "get", n=1), step("b", "get", n=2)]
-PAGE, LARGER = {"size": 1, "sort": ["x"]}, {"size": 2, "sort": ["x"]}
+PAGE: JsonValue = {"size": 1, "sort": ["x"]}
+LARGER: JsonValue = {"size": 2, "sort": ["x"]}
 SAID, OF_B = step("c", "say", word={"$from": "a", "path": "said"}), step("c", "say", word={"$from": "b"})
 COMPARED: dict[str, tuple[list[Step], list[Step], list[str]]] = {
     "an argument": (

@@ -273,8 +273,9 @@ def test_a_limit_of_an_ending_is_the_one_on_the_page() -> None:
 
 def test_explain_and_the_page_name_the_same_remedy() -> None:
     """The last column; `explain` leaves out its links, and a new code cannot be forgotten."""
-    pages = {code: re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", row[-1]) for code, row in (FAULTS | ENDINGS).items()}
-    said = {code: render(does, as_command) for code, does in (remedies.OF_FAULT | remedies.OF_ENDING).items()}
+    pages = {code: re.sub(r" \(\[[^]]*\]\([^)]*\)\)", "", row[-1]) for code, row in {**FAULTS, **ENDINGS}.items()}
+    found = [*remedies.OF_FAULT.items(), *remedies.OF_ENDING.items()]
+    said = {str(code): render(does, as_command) for code, does in found}
 
     assert {code: pages[code] for code in said} == said
     assert (set(remedies.OF_FAULT), set(remedies.OF_ENDING)) == (set(Code), set(ENDINGS))
