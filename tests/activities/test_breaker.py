@@ -187,6 +187,14 @@ def test_a_limit_halves_the_window_once() -> None:
     assert (late.until, late.window, late.failures, late.places) == (111, 1, 4, {})
 
 
+def test_only_a_new_place_counts_against_the_limit() -> None:
+    """A call that keeps its place, e.g. since it is made again, was counted when it got it."""
+    half_open = trying(after(Breaker(), "a", "b", "c").limited_to("5/s"), 200, "a")
+
+    assert len(half_open.taken) == len(trying(half_open, 200.1, "a").taken) == 1
+    assert len(trying(half_open, 200.1, "a", "b").taken) == 2
+
+
 @given(asked=st.floats(0, 1e300) | st.none(), limits=st.integers(0, 10**6), jitter=st.floats(0, 0.999))
 def test_no_time_that_a_service_asks_for_takes_all_patience(asked: float | None, limits: int, jitter: float) -> None:
     """A forged value costs at most half of it; and none makes the workers call without a pause."""

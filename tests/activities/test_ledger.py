@@ -18,12 +18,14 @@ from activities.effects.ledger import (
     apply_in_transaction,
     effects_of,
     find_result,
+    mark_undone,
 )
 from activities.storage.store import open_store, writing
-from replan import Transaction, tool
+from replan import Key, Transaction, tool
 from tests.activities.bench import bench
 from tests.gate import on_sqlite
-from workflows.faults.fault import Code
+from workflows.calls.header import CallHeader
+from workflows.faults.fault import Applied, Code
 
 ENTRY = LedgerEntry("run/step", "task", "step", "add", "abc")
 
@@ -126,3 +128,26 @@ async def test_a_key_that_is_used_with_other_arguments_is_a_conflict(tmp_path: P
 
     assert (fault.code, fault.by_id, written) == (Code.CONFLICT, True, ["x"])
     assert "with other arguments: the same call" in fault.reason
+
+
+@on_sqlite
+@pytest.mark.parametrize("has_effect_key", [False, True])
+async def test_a_key_whose_effect_was_undone_has_no_effect_again(
+    tmp_path: Path, store_url: str, *, has_effect_key: bool
+) -> None:
+    """Whatever an attempt before it did, from which nobody heard: the ledger would have refused it, too."""
+    called = list[str]()
+
+    @tool.keyed
+    async def send(args: Word, key: Key) -> Word:
+        """Send a word."""
+        called.append(args.word)
+        return args
+
+    header = CallHeader(key="k/a", has_effect_key=has_effect_key)
+    async with bench(tmp_path, store=store_url) as calls:
+        await mark_undone([calls.engine], LedgerEntry("k/a", "task", "a", "send", ""), by="undo")
+        fault, _ = await calls.fails(send, header=header, attempt=2, word="x")
+
+    assert (fault.code, fault.applied, fault.by_id) == (Code.CONFLICT, Applied.NONE, not has_effect_key)
+    assert called == []
