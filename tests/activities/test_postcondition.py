@@ -241,7 +241,9 @@ async def test_a_condition_that_cannot_be_decided_is_broken(
 
 
 @pytest.mark.parametrize(
-    ("lying", "effect"), [(quote, Applied.NONE), (charge, Applied.APPLIED), (write, Applied.NONE)], ids=str
+    ("lying", "effect"),
+    [(quote, Applied.NONE), (charge, Applied.APPLIED), (write, Applied.NONE)],
+    ids=["quote", "charge", "write"],
 )
 async def test_a_lie_does_not_hide_that_the_call_happened(calls: Bench, lying: Tool[..., Any], effect: Applied) -> None:
     """Only a read, and a transaction that was rolled back, have changed nothing; the planner sees what came back."""
