@@ -19,7 +19,7 @@ import psutil
 from tests.processes import ROOT
 
 SHOP = Path(__file__).with_name("shop.py")
-PATIENCE = 60.0
+PATIENCE = 100.0
 PAY, NOT_AGAIN = {"who": "ann"}, "Not done again"
 HELLO = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
