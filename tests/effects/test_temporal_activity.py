@@ -25,7 +25,7 @@ class ShopWorkflow:
     async def run(self, kinds: list[str]) -> list[int]:
         return [
             await workflow.execute_activity(
-                kind, "ann", start_to_close_timeout=timedelta(seconds=20), retry_policy=TIMES, result_type=int
+                kind, "ann", start_to_close_timeout=timedelta(seconds=60), retry_policy=TIMES, result_type=int
             )
             for kind in kinds
         ]
