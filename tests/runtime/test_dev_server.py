@@ -121,12 +121,14 @@ async def test_no_signal_to_the_parent_leaves_a_server_behind(
     """Nor between the start of the process and its first answer."""
     command = [sys.executable, "-c", PARENT, str(tmp_path / "state"), str(free_port()), str(free_port())]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
-        if moment == "up":
-            assert parent.stdout and await asyncio.to_thread(parent.stdout.readline) == "up\n"
-        assert await eventually(lambda: (tmp_path / "state" / "temporal.lock").exists())
-        parent.send_signal(number)
-        has_ended = await eventually(lambda: parent.poll() is not None)
-        parent.kill()
+        try:
+            if moment == "up":
+                assert parent.stdout and await asyncio.to_thread(parent.stdout.readline) == "up\n"
+            assert await eventually(lambda: (tmp_path / "state" / "temporal.lock").exists())
+            parent.send_signal(number)
+            has_ended = await eventually(lambda: parent.poll() is not None)
+        finally:
+            parent.kill()
 
     assert has_ended and await eventually(lambda: not processes_of(tmp_path))
 
