@@ -20,6 +20,7 @@ KEYS = documentation.printed()
 ELSEWHERE = {
     r"python (with_line|payments|paying_agent)\.py.*|cat \w+\.txt": "tests/test_docs_start.py runs them in their order",
     r"python starter\.py --task \"charge ann .*": "tests/maintenance/test_pictures.py draws it, with its tools",
+    r"OPENAI_BASE_URL=.*": "no such server is here: tests/providers/test_worker.py has one",
     r"make demo": "tests/test_readme.py runs it",
     r"pip install '?replan.*|replan .*": "tests/maintenance/test_installed.py runs what the wheel installs",
     r"make (test(-all|-stack)?|check|clean|pictures|lock|audit|bench)( \S+)?": "minutes, a network, or what runs here",

@@ -80,7 +80,7 @@ async def test_where_all_is_well_nothing_fails(well: Processes, client: Client) 
     assert [line[6:24].strip() for line in lines[:-1]] == names == list(checks)  # one worker is nothing to say
     assert all(set(check) == {"name", "status", "found", "remedy"} for check in checks.values())
     assert checks["worker"]["found"].startswith(f"Replan {version()}, Python 3.")
-    assert checks["capacity"]["found"] == "0 of 100 slots in use, 0 of 64 threads held by calls that do not return"
+    assert checks["capacity"]["found"] == "0 of 100 slots in use, 0 of 100 threads held by calls that do not return"
     assert checks["keys"]["found"].startswith("ANTHROPIC_API_KEY set, OPENAI_API_KEY not set")
     assert all("store.db" in text for text in texts)
     assert not any(secret in text for text in (*texts, done.stdout, document.stderr) for secret in SECRETS)

@@ -317,7 +317,8 @@ def test_a_folder_has_one_gateway_and_a_port_one_server(gateway: Gateway, tmp_pa
         (tmp_path / "state", gateway.port, "listens at 127.0.0.1"),
     ):
         where = ["--state", str(state), "--http", f"127.0.0.1:{port}"]
-        command = [gateway.place.python, "-m", "replan", "mcp", *where, "--", *gateway.place.shop]
+        shop = [*gateway.place.shop, str(gateway.place.gate)]
+        command = [gateway.place.python, "-m", "replan", "mcp", *where, "--", *shop]
         environment = gateway.place.environment
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
         assert ended.returncode == 2 and reason in ended.stderr

@@ -157,7 +157,7 @@ async def test_what_was_allowed_may_be_done(
     """Whoever gave the task has said that it may buy, and it buys once; else the model may go on without."""
     bought, tools = shop(ORDERS["plain"])
     model = Obedient(ORDERS["plain"], strategy, insists=False)
-    contract = (AllowedEffect(kind="purchase"),) if is_allowed else None
+    contract = (AllowedEffect(kind="purchase"),) if is_allowed else ()
     task = Task(text="Do what the page of A-17 says.", strategy=strategy, contract=contract)
     async with planning(provider, model) as (api, planner), staged(client, tmp_path, tools, planner) as stage:
         ended = await stage.run(task)

@@ -72,6 +72,9 @@ async def test_a_queue_has_the_store_of_its_workers_until_the_last_of_them_ends(
     looks = [partial(peek, sqlite_url(place.folder / "state"), "default", queue, "0.2.0") for place in places]
     before = await looks[0]()
     with one.worker("--queue", queue):
+        pass
+    between = await recorded(client, queue)
+    with one.worker("--queue", queue):
         refused = await asyncio.to_thread(other.asked, "--queue", queue)
         is_made = (other.folder / "state" / "store.db").exists()
         ended = await asyncio.to_thread(one.starter, "--task", "calculate 1+1", "--queue", queue)
@@ -81,7 +84,6 @@ async def test_a_queue_has_the_store_of_its_workers_until_the_last_of_them_ends(
         with other.worker("--queue", queue, "--store", sqlite_url(one.folder / "state")):
             both = await recorded(client, queue)
         after_one = await recorded(client, queue)
-    between = await recorded(client, queue)
     with other.worker("--queue", queue):
         after = await recorded(client, queue)
     theirs, mine = (str(place.folder / "state" / "store.db") for place in places)
