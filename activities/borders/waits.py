@@ -39,14 +39,6 @@ def wait_of(headers: object) -> float | None:
     return None
 
 
-def seconds(retry_after: str | None, date: str | None = None) -> float | None:
-    """Seconds that a Retry-After (a number or an HTTP date) asks to wait; None if it is missing or invalid.
-
-    `date` is the header Date of the same answer; without one, the clock of the worker is used.
-    """
-    return wait_of({"retry-after": retry_after or "", "date": date or ""})
-
-
 def _lower_case(headers: object) -> Headers:
     known = dict[str, str]()
     try:
