@@ -299,7 +299,7 @@ async def s3(url: str) -> AsyncIterator[StorageDriver]:
     """
     parts = urlsplit(url)
     if parts.scheme != "s3" or not parts.netloc or parts.path.strip("/"):
-        raise BadSetting(f"REPLAN_PAYLOADS={url} names no bucket: write s3://BUCKET.")
+        raise BadSetting(f"REPLAN_PAYLOADS={url!r} names no bucket: write s3://BUCKET.")
     try:  # the extra `s3`
         import aioboto3
         from temporalio.contrib.aws.s3driver import S3StorageDriver
