@@ -407,22 +407,31 @@ async def test_an_effect_of_unknown_outcome_is_told_as_that(client: Client, tmp_
     assert [(one.step.id, one.status) for one in desk.planner.told[2].earlier] == [("b", StepStatus.CANCELLED)]
 
 
+GOING_ON = [plan(step("a", "look")), plan(step("b", "send")), plan(step("c", "stare"))]
+
+
 @pytest.mark.full
 async def test_a_running_task_is_told_too(client: Client, tmp_path: Path) -> None:
-    """Its run is told and then set back, so that the new one knows from its first moment on. Not one that was closed
-    from outside: going back to its last moment might call something; so it is refused."""
-    script = [plan(step("a", "look")), plan(step("b", "send")), plan(step("c", "stare"))]
-    async with told(client, tmp_path, *script) as desk:
+    """Its run is told and then set back, so that the new one knows from its first moment on."""
+    async with told(client, tmp_path, *GOING_ON) as desk:
         task = desk.newest((await desk.stage.start()).id)
         await desk.asked(3)
         await reset(client, task, QUIET, to="plan:2", why=None, fate=Fate.KEEP)
         await desk.asked(4)
         asked = desk.planner.told[3]
         await task.terminate()
-        closed = "was closed from outside, and nobody can tell it what stands"
-        await desk.refuses(task, "plan:1", closed, Fate.KEEP)
 
     assert (asked.turn, [one.step.id for one in asked.earlier]) == (2, ["b"])
+
+
+@pytest.mark.full
+async def test_a_task_that_was_closed_from_outside_is_not_told(client: Client, tmp_path: Path) -> None:
+    """Going back to its last moment might call something; so it is refused."""
+    async with told(client, tmp_path, *GOING_ON) as desk:
+        task = desk.newest((await desk.stage.start()).id)
+        await desk.asked(3)
+        await task.terminate()
+        await desk.refuses(task, "a", "was closed from outside, and nobody can tell it what stands", Fate.KEEP)
 
 
 async def test_effects_that_a_long_task_no_longer_keeps_are_in_its_history(client: Client, tmp_path: Path) -> None:
