@@ -18,11 +18,11 @@ COPY server server
 COPY console console
 COPY audit audit
 COPY examples examples
-COPY maintenance maintenance
+COPY lab/maintenance lab/maintenance
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /opt/wheels .
 RUN python -m venv --without-pip /opt/replan
 RUN /opt/build/bin/pip --python /opt/replan/bin/python install --no-deps --no-index --no-compile /opt/wheels/*.whl
-RUN /opt/replan/bin/python maintenance/slim.py
+RUN /opt/replan/bin/python lab/maintenance/slim.py
 
 FROM python:3.11.14-slim-bookworm
 # Numbers of our own, so that files in the volume keep their owner; no skeleton, which would come into the volume.

@@ -101,5 +101,5 @@ $(PACKAGES): pyproject.toml
 		fi; \
 		$$python -m venv --clear .venv; \
 	}
-	@$(PY) -m maintenance.packages
+	@$(PY) lab/maintenance/packages.py
 	@touch $@

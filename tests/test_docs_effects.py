@@ -197,7 +197,7 @@ async def test_a_limit_or_retry_of_a_framework_repeats_no_effect(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_lines_of_a_framework_are_those_of_its_program(name: str) -> None:
-    program = (ROOT / "evals" / "frameworks" / f"{name}_functions_agent.py").read_text(encoding="utf-8")
+    program = (ROOT / "lab" / "evals" / "frameworks" / f"{name}_functions_agent.py").read_text(encoding="utf-8")
     block = BLOCKS[HEADINGS[name]]
 
     assert {*block.splitlines()} - {*program.splitlines()} == set()

@@ -112,7 +112,7 @@ def test_the_lines_of_a_framework_are_those_of_its_program(name: str) -> None:
     block = BLOCKS[HEADINGS[name]]
     for shown, run in TOLD.items():
         block = re.sub(shown, run, block)
-    program = (ROOT / "evals" / "frameworks" / f"{name}_agent.py").read_text(encoding="utf-8")
+    program = (ROOT / "lab" / "evals" / "frameworks" / f"{name}_agent.py").read_text(encoding="utf-8")
 
     assert {*block.splitlines()} - {*CHOSEN.sub("", program).splitlines()} == set()
     assert "Replan-Key" in block or "replan/key" in block

@@ -23,7 +23,7 @@ TASKS = os.environ.get("CROWD_TASKS", "200")
 
 async def show(module: str, words: list[str], figures: list[str], settings: Mapping[str, str]) -> None:
     if importlib.util.find_spec("benchmarks") is None:
-        pytest.skip("there is no benchmarks/ in this checkout")
+        pytest.skip("there is no lab/benchmarks/ in this checkout")
     command = [sys.executable, "-m", module, *words]
     environment = {**os.environ, "COLUMNS": "120", **settings}
     done = await asyncio.to_thread(

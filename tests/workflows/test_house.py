@@ -41,7 +41,8 @@ def modules() -> Mapping[str, Path]:
     """Every module of the product by its dotted name."""
     files = [file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py"))]
     files += [ROOT / script for script in SCRIPTS]
-    return {named(file).removesuffix(".py").removesuffix("/__init__").replace("/", "."): file for file in files}
+    names = {named(file).removeprefix("lab/").removesuffix(".py").removesuffix("/__init__"): file for file in files}
+    return {name.replace("/", "."): file for name, file in names.items()}
 
 
 @cache

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("workflows", "activities", "runtime", "client", "audit", "server", "console", "replan", "maintenance")
+ROOMS = ("workflows", "activities", "runtime", "client", "audit", "server", "console", "replan", "lab/maintenance")
 SCRIPTS = ("worker.py", "starter.py")
-OURS = {*ROOMS, "worker", "starter", "tests", "evals", "benchmarks", "examples"}
+LAB = {"evals", "benchmarks", "maintenance"}
+"""What is in `lab/`, by the names under which it is imported: no user's process does."""
+OURS = {*ROOMS, *LAB, "worker", "starter", "tests", "examples"} - {"lab/maintenance"}
 
 DOORS_OF_EFFECTS = ("console/commands/store.py", "server/page/store.py")
 """What people see of a store of `replan.effects`, which no task and no worker has."""
@@ -31,8 +33,8 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "console/render/audit.py": {"audit", "client", "console"},
     "console/commands/mcp.py": {"client", "console", "runtime", "server", "workflows"},
     "console/commands/serve.py": {"client", "console", "runtime", "server", "workflows"},
-    "maintenance/office.py": {"replan"},
-    "maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
+    "lab/maintenance/office.py": {"replan"},
+    "lab/maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
     "worker.py": {"activities", "client", "examples", "runtime", "workflows"},
     "console/commands/store.py": {"activities", "client", "console", "runtime", "server", "workflows"},
@@ -64,7 +66,12 @@ def tree(file: Path) -> ast.Module:
 
 def imported(file: Path) -> set[str]:
     """The top-level packages that a file imports, wherever in it; its own room for a relative import."""
-    return packages(tree(file), own=named(file).partition("/")[0])
+    return packages(tree(file), own=room_of(file))
+
+
+def room_of(file: Path) -> str:
+    """The room that a file is in, or the script that it is."""
+    return next(room for room in (*ROOMS, *SCRIPTS, "") if named(file).startswith(room))
 
 
 def packages(source: ast.Module, own: str) -> set[str]:
@@ -92,19 +99,19 @@ def violations(files: Iterable[Path], found: Callable[[Path], Collection[Any]]) 
 
 def test_every_file_is_looked_at() -> None:
     """The tests below walk all rooms."""
-    assert {named(file).partition("/")[0] for file in SOURCES} == {*ROOMS, *SCRIPTS}
+    assert {room_of(file) for file in SOURCES} == {*ROOMS, *SCRIPTS}
     assert len(WORKFLOWS) > 10
 
 
 def test_imports_between_rooms_point_one_way() -> None:
     """`worker -> activities, client -> runtime -> workflows` and `starter -> console -> server -> client`.
 
-    Nothing but the tests imports `maintenance`.
+    Nothing but the tests imports what is in `lab/`.
     """
 
     def foreign(file: Path) -> set[str]:
         path = named(file)
-        folder = MAY_IMPORT.get(path.rpartition("/")[0], MAY_IMPORT[path.partition("/")[0]])
+        folder = MAY_IMPORT.get(path.rpartition("/")[0], MAY_IMPORT[room_of(file)])
         return (imported(file) & OURS) - MAY_IMPORT.get(path, folder)
 
     assert violations(SOURCES, foreign) == {}
@@ -144,7 +151,7 @@ def test_docs_and_examples_import_the_face_only() -> None:
 
 def test_evals_and_benchmarks_import_no_tests() -> None:
     """The fakes that all of them need are in `evals.fakes`."""
-    files = [file for room in ("evals", "benchmarks", "replan") for file in (ROOT / room).rglob("*.py")]
+    files = [file for room in ("lab", "replan") for file in (ROOT / room).rglob("*.py")]
 
     assert violations(files, lambda file: imported(file) & {"tests"}) == {}
 
@@ -221,10 +228,10 @@ NORMALISES_WITHIN = {
     "activities/toolbox/registry.py": "the source of a tool",
     "console/commands/doctor.py": "the operator's URL",
     "console/commands/serve.py": "the operator's URL",
-    "maintenance/lines.py": "our own source",
-    "maintenance/mutants.py": "our own source",
-    "maintenance/names.py": "our own source",
-    "maintenance/wheel.py": "our own source",
+    "lab/maintenance/lines.py": "our own source",
+    "lab/maintenance/mutants.py": "our own source",
+    "lab/maintenance/names.py": "our own source",
+    "lab/maintenance/wheel.py": "our own source",
     "runtime/payloads.py": "the operator's URL",
     "server/access.py": "a header, whose characters are Latin-1: it has no marks",
 }
