@@ -16,7 +16,7 @@ COPY runtime runtime
 COPY client client
 COPY server server
 COPY console console
-COPY audit audit
+COPY extras extras
 COPY examples examples
 COPY lab/maintenance lab/maintenance
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /opt/wheels .

@@ -6,154 +6,144 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from console.entry import run as run_to_end
 from console.options import Common
+from extras import Command, plugins
 from runtime.options import HELP, Version
 from workflows.commands import STARTER
 
-
-class Entry(NamedTuple):
-    """A command in the help, and the module in which it is."""
-
-    group: str
-    help: str
-    example: str
-    """An example for the help: the arguments after the command itself."""
-    module: str = ""
-    """The name of the module in console/commands; empty if it equals the name of the command."""
-
-
 # A command NAME is the function `NAME_command` in console/commands/NAME.py.
-COMMANDS = {
-    "start": Entry(
+CORE = {
+    "start": Command(
         "Run", "Start a task and follow it.", 'start --task "search the documents for refund policy" --json'
     ),
-    "call": Entry("Run", "Run one step. The quickest way to try a tool.", """call get_price '{"sku": "A-17"}'"""),
-    "list": Entry(
+    "call": Command("Run", "Run one step. The quickest way to try a tool.", """call get_price '{"sku": "A-17"}'"""),
+    "list": Command(
         "Look",
         "List tasks, newest first, with what needs a person. With --status waiting, the longest wait first.",
         "list --status escalated",
         "list_tasks",
     ),
-    "show": Entry("Look", "Show plans, steps, faults and the result of a task.", "show book-a-slot --follow"),
-    "explain": Entry("Look", "Say why a task did what it did, from its history.", "explain book-a-slot --step book"),
-    "effects": Entry(
+    "show": Command("Look", "Show plans, steps, faults and the result of a task.", "show book-a-slot --follow"),
+    "explain": Command("Look", "Say why a task did what it did, from its history.", "explain book-a-slot --step book"),
+    "effects": Command(
         "Look",
         "List what a task changed, or may have changed, with keys, from its history and a worker's ledgers.",
         "effects book-a-slot",
     ),
-    "transcript": Entry(
+    "transcript": Command(
         "Look",
         "Print the conversation of a task with its model, turn by turn. A worker reads it from its store.",
         "transcript book-a-slot --full",
     ),
-    "tools": Entry("Look", "List the tools of a running worker.", "tools book_slot"),
-    "answer": Entry(
+    "tools": Command("Look", "List the tools of a running worker.", "tools book_slot"),
+    "answer": Command(
         "Decide",
         "Answer a request of a task that waits for a person. Without CHOICE: show what it asks.",
         "answer book-a-slot retry",
     ),
-    "extend": Entry("Decide", "Give a running task more than its limits.", "extend book-a-slot --tool-calls +10"),
-    "cancel": Entry(
+    "extend": Command("Decide", "Give a running task more than its limits.", "extend book-a-slot --tool-calls +10"),
+    "cancel": Command(
         "Decide", "Ask a task to stop. Finished steps stay, unless they are to be undone.", "cancel book-a-slot"
     ),
-    "undo": Entry(
+    "undo": Command(
         "Decide",
         "Undo the effects of a closed task, the newest first. It may be repeated: nothing is undone twice.",
         "undo book-a-slot",
     ),
-    "settle": Entry(
+    "settle": Command(
         "Decide",
         "Say what became of a call of `replan.effects` of which nobody knows it.",
         "settle send_mail-1f applied --result '\"sent\"' --store agent.db",
         "store",
     ),
-    "reset": Entry(
+    "reset": Command(
         "Decide",
         "Re-run from before STEP; refused if an effect could be applied twice.",
         "reset book-a-slot --to get_price",
     ),
-    "incidents": Entry(
+    "incidents": Command(
         "Operate", "List the causes for which tasks wait for a person, with how many wait for each.", "incidents"
     ),
-    "resolve": Entry(
+    "resolve": Command(
         "Operate",
         "Say that the cause of an incident is repaired: one task tries it first, then all others go on.",
         'resolve charge/unauthorized --reason "new key"',
         "incidents",
     ),
-    "breakers": Entry(
+    "breakers": Command(
         "Operate",
         "List the tools that failed, and say which are left alone because their service is down.",
         "breakers --reset get_price",
     ),
-    "report": Entry(
+    "report": Command(
         "Operate",
         "Add up what tasks did: how they ended, faults, retries, new plans, tokens. With charts as one HTML page.",
         "report --since 7d --html report.html",
     ),
-    "serve": Entry(
+    "serve": Command(
         "Operate", "Serve an HTTP API for programs, and a page for the people who answer.", "serve --port 8300"
     ),
-    "mcp": Entry(
+    "mcp": Command(
         "Operate",
         "Stand between an agent and MCP servers: each effect is done once.",
         "mcp --session shop -- npx -y @modelcontextprotocol/server-filesystem /data",
     ),
-    "doctor": Entry(
+    "doctor": Command(
         "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),
-    "export": Entry(
+    "export": Command(
         "Operate",
         "Write a task's history to a file that can be replayed, with the explanation.",
         "export book-a-slot report.json --redact",
     ),
-    "replay": Entry(
+    "replay": Command(
         "Operate",
         "Replay saved histories, or those that a list filter finds, with this version: before a deploy.",
         "replay --query \"ExecutionStatus = 'Running'\"",
     ),
-    "keys": Entry("Operate", "Write a keyring for --keys, or say what is in one.", "keys new replan.keys"),
-    "prune": Entry(
+    "keys": Command("Operate", "Write a keyring for --keys, or say what is in one.", "keys new replan.keys"),
+    "prune": Command(
         "Operate",
         "Delete large payloads and conversations of closed tasks from the store. Their histories stay, without them.",
         "prune --older-than 30",
     ),
-    "audit": Entry(
-        "Learn",
-        "Say what any Temporal history tells about retries and effects. It changes nothing, and needs no worker.",
-        "audit histories.zip --html audit.html",
-    ),
 }
-"""All commands, in the order of `--help`."""
+"""The commands that are always there, in the order of `--help`."""
+_LAST: Mapping[str, int] = {entry.group: place for place, entry in enumerate(CORE.values())}
+EXTRAS = {name: entry for plugin in plugins().values() for name, entry in plugin.commands.items()}
+COMMANDS: dict[str, Command] = dict(
+    sorted([*CORE.items(), *EXTRAS.items()], key=lambda one: _LAST.get(one[1].group, len(CORE)))
+)
+"""All commands, in the order of `--help`: those of the extras stand last in their group."""
 
-ON_STORE: Mapping[str, Entry] = {
-    "settle": COMMANDS["settle"],
-    "effects": Entry("Look", "List the calls of a store of `replan.effects`.", "effects --store agent.db", "store"),
-    "explain": Entry(
+ON_STORE: Mapping[str, Command] = {
+    "settle": CORE["settle"],
+    "effects": Command("Look", "List the calls of a store of `replan.effects`.", "effects --store agent.db", "store"),
+    "explain": Command(
         "Look", "Say why a call was not made again, or is unknown.", "explain send_mail-1f --store agent.db", "store"
     ),
-    "undo": Entry(
+    "undo": Command(
         "Decide",
         "Undo a call with the `undo=` of its function.",
         "undo send_mail-1f my_agent:effects --store agent.db",
         "store",
     ),
-    "doctor": Entry(
+    "doctor": Command(
         "Operate", "Check a store of `replan.effects`. Each finding has its remedy.", "doctor --store agent.db", "store"
     ),
-    "export": Entry(
+    "export": Command(
         "Operate",
         "Write calls of `replan.effects` to a file, with their explanations.",
         "export --session order-17 calls.json --store agent.db --redact",
         "store",
     ),
-    "prune": Entry(
+    "prune": Command(
         "Operate",
         "Delete settled calls of `replan.effects` that are old.",
         "prune --older-than 90 --store agent.db --dry-run",
@@ -177,7 +167,7 @@ class _Switches:
         return parameters
 
 
-class Command(_Switches, TyperCommand):
+class CommandOfHelp(_Switches, TyperCommand):
     """A Typer command whose help shows switches without a value."""
 
 
@@ -202,7 +192,7 @@ def load(name: str) -> Any:
     entry = COMMANDS[name]
     if entry is ON_STORE.get(name):
         return load_on_store(name)
-    module = import_module(f"{__package__}.commands.{entry.module or name}")
+    module = import_module(entry.module if "." in entry.module else f"{__package__}.commands.{entry.module or name}")
     return _made(name, entry, with_common(getattr(module, f"{name}_command"), getattr(module, "OPTIONS", ())))
 
 
@@ -212,7 +202,7 @@ def load_on_store(name: str) -> Any:
     return _made(name, ON_STORE[name], with_store(getattr(module, f"{name}_command"), module.StoreOptions))
 
 
-def _made(name: str, entry: Entry, function: Any) -> Any:
+def _made(name: str, entry: Command, function: Any) -> Any:
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     _register(alone, name, function, entry)
     return typer.main.get_command(alone)
@@ -270,9 +260,13 @@ def with_common(
     return run
 
 
-def _register(typer_app: typer.Typer, name: str, function: Any, entry: Entry) -> None:
+def _register(typer_app: typer.Typer, name: str, function: Any, entry: Command) -> None:
     typer_app.command(
-        name, cls=Command, help=entry.help, rich_help_panel=entry.group, epilog=f"Example: {STARTER} {entry.example}"
+        name,
+        cls=CommandOfHelp,
+        help=entry.help,
+        rich_help_panel=entry.group,
+        epilog=f"Example: {STARTER} {entry.example}",
     )(function)
 
 

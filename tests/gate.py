@@ -96,7 +96,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def rank(path: Path) -> int:
-    folder = path.relative_to(HERE).parts[0] if path.parent != HERE else ""
+    parts = path.relative_to(HERE.parent).parts  # tests/FOLDER/..., tests/FILE, or extras/FOLDER/tests/...
+    folder = parts[1] if len(parts) > 2 else ""
     return SLOWEST_FIRST.index(folder) if folder in SLOWEST_FIRST else len(SLOWEST_FIRST)
 
 

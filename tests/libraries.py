@@ -25,7 +25,7 @@ from workflows.faults.fault import QUADRANT, Quadrant
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "tests" / "activities" / "libraries" / "classes.json"
-AUDITED = ROOT / "audit" / "classes.json"
+AUDITED = ROOT / "extras" / "audit" / "classes.json"
 RECORD_THEM = 'install `pip install --editable ".[libraries]"` and record them with `python -m tests.libraries`'
 WITHOUT_RECORD = {"activities", "anthropic", "openai"}
 """Packages whose classes are not recorded: Replan's own, and the models' SDKs, which have their own tests."""

@@ -95,7 +95,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
 """By class, the names that Replan needs for itself; those of Settings are no arguments of `Replan(...)`."""
 NO_DATA = ("ToolOptions", "Registry", "PlannerSelection")
 """Classes that promises name, and whose fields are private."""
-ROOMS = ("replan", "workflows", "activities", "runtime", "client", "audit", "server", "console")
+ROOMS = ("replan", "workflows", "activities", "runtime", "client", "extras", "server", "console")
 NOT_OURS = ("_REPLAN_COMPLETE", "REPLANS")
 """Texts of the source that look like variables of the environment, and are none that users set."""
 CONSTRAINTS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength")
@@ -584,7 +584,9 @@ def _options(command: Any) -> Members:
 def _variables() -> set[str]:
     """The variables of the environment that the source names."""
     looks = re.compile(r"(REPLAN|TEMPORAL|OTEL|ANTHROPIC|OPENAI)_[A-Z_]+")
-    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    files = [
+        file for room in ROOMS for file in (ROOT / room).rglob("*.py") if "tests" not in file.parts[len(ROOT.parts) :]
+    ]
     files += [ROOT / "worker.py", ROOT / "starter.py"]
     texts = {node.value for file in files for node in ast.walk(_tree(file)) if isinstance(node, ast.Constant)}
     named = {text for text in texts if isinstance(text, str) and looks.fullmatch(text)} - {*NOT_OURS}

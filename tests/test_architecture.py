@@ -17,7 +17,7 @@ from tests.processes import PATIENCE, ROOT
 from workflows.limits.budget import LIMITS, Amounts, Limits
 from workflows.people.requests import CHOICES, Choice
 
-ROOMS = ("activities", "audit", "client", "console", "replan", "runtime", "server", "workflows")
+ROOMS = ("activities", "client", "console", "extras", "replan", "runtime", "server", "workflows")
 PEOPLE = {
     '    EXTEND = "extend"\n': '    EXTEND = "extend"\n    HOLD = "hold"\n',
     "class ChoiceRow(": """class GivenHold(GivenWithCode):

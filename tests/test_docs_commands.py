@@ -33,7 +33,7 @@ ELSEWHERE = {
     r"temporal activity .*": "tests/console/test_paused.py pauses and resumes calls",
     r"(temporal workflow list .* -o jsonl|while read) .*": "a loop over tasks; the same file runs what it does to each",
     r"temporal workflow pause": "only a server from 1.30 on has it: tests/stack/test_newer_server.py",
-    r"temporal workflow show -w my-agent.*|python starter\.py audit .*": "tests/console/test_audit.py audits",
+    r"temporal workflow show -w my-agent.*|python starter\.py audit .*": "extras/audit/tests/test_command.py audits",
     r"temporal workflow reset": "no command, but one that is warned of",
     r"python starter\.py .* --store \w+\.db.*": "tests/effects/test_commands.py runs them, with a store",
     r".*(\[[A-Z]+\]|COMMAND|NAME|HOST:PORT).*": "no command, but how one is written",

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("workflows", "activities", "client", "console", "server", "runtime", "replan", "audit")
+PRODUCT = ("workflows", "activities", "client", "console", "server", "runtime", "replan", "extras")
 SCRIPTS = ("worker.py", "starter.py")
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files and folders; without any, those of the product.")]
 

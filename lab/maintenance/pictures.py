@@ -41,8 +41,8 @@ USUAL_UI = "http://localhost:8233"
 
 TO_APPROVE = ("--task", "book a slot for the team at 16:00", "--approve", "effects")
 """A task that waits until a person approves its call."""
-FOREIGN = Path("tests", "audit", "histories.zip")
-"""Histories of agents that know nothing of Replan; tests/audit/integrations.py says where they come from."""
+FOREIGN = Path("extras", "audit", "tests", "histories.zip")
+"""Histories of agents that know nothing of Replan; extras/audit/tests/integrations.py says where they come from."""
 AUDIT_SIZE = 1160, 1010
 """The size of the window in which the page of an audit is photographed: its first screen."""
 

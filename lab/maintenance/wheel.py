@@ -14,7 +14,7 @@ from typing import NamedTuple
 INTERNAL = "_internal"
 SBOM = "replan.cdx.json"
 """The list of packages that `make dist` writes for the wheel's metadata; a wheel that is built without it has none."""
-NOT_COPIED = ("__pycache__", "ruff.toml", ".*")
+NOT_COPIED = ("__pycache__", "ruff.toml", ".*", "tests")
 
 
 class NotMovable(Exception):

@@ -7,7 +7,7 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from client.history.decoder import LOCAL_ACTIVITY, CallEvent, Decoder, calls_in
 from client.history.records import ActivityExecution, CallEnd, Event
-from tests.audit.made import Made, failure, payloads, timeout
+from tests.made_histories import Made, failure, payloads, timeout
 
 DONE = b'{"activity_id": "7", "activity_type": "add", "attempt": 2, "complete_time": {"seconds": 60, "nanos": 5999}}'
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
 
 from client.history.records import AttemptFailure, Call, CallEnd, Event, History
 from client.history.story import Story
@@ -57,3 +58,19 @@ def lost(applied: Applied = Applied.UNKNOWN) -> Fault:
 
 def refused() -> Fault:
     return Fault.of(Code.NOT_FOUND, "There is none.")
+
+
+class Tags(HTMLParser):
+    """The tags and the addresses of a page, and what a reader sees."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags, self.addresses, self.text = set[str](), set[str](), ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.addresses |= {value or "" for name, value in attrs if name in ("href", "src", "xlink:href", "action")}
+
+    def handle_data(self, data: str) -> None:
+        self.text += data

@@ -7,7 +7,7 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tests.workflows.test_rooms import ROOMS, ROOT, SCRIPTS, named, tree
+from tests.workflows.test_rooms import SOURCES, named, tree
 from workflows.faults.fault import Code
 
 ORDER: Mapping[str, Sequence[str]] = {
@@ -16,7 +16,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         *("progress", "storage", "effects", "providers", "words", "toolbox", "log_redaction", "boundary", "offline"),
         *("planning", "notification", "resolving", "inspection", "registration"),
     ),
-    "audit": ("tools", "secrets", "errors", "record", "findings", "sources", "report"),
+    "extras.audit": ("tools", "secrets", "errors", "record", "findings", "sources", "report"),
     "client": ("text", "remedy", "problem", "connection", "tasks", "workflow_task", "pauses", "history"),
     "console": (
         *("exits", "completion", "options", "arguments", "files", "render", "confirm", "answers", "prompt", "web"),
@@ -39,9 +39,7 @@ PRODUCERS = ("activities.", "workflows.")
 @cache
 def modules() -> Mapping[str, Path]:
     """Every module of the product by its dotted name."""
-    files = [file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py"))]
-    files += [ROOT / script for script in SCRIPTS]
-    names = {named(file).removeprefix("lab/").removesuffix(".py").removesuffix("/__init__"): file for file in files}
+    names = {named(file).removeprefix("lab/").removesuffix(".py").removesuffix("/__init__"): file for file in SOURCES}
     return {name.replace("/", "."): file for name, file in names.items()}
 
 
@@ -65,11 +63,18 @@ def _imported(file: Path) -> Iterator[str]:
 
 def level(module: str) -> tuple[str, int] | None:
     """The room of a module, and how high it stands there."""
-    room, _, rest = module.partition(".")
+    room, rest = _room(module)
     if room not in ORDER or not rest:
         return None
     floor, floors = rest.partition(".")[0], ORDER[room]
     return room, floors.index(floor) if floor in floors else len(floors)
+
+
+def _room(module: str) -> tuple[str, str]:
+    """The room of a module, and its name in there."""
+    first, _, rest = module.partition(".")
+    extra, _, more = rest.partition(".")
+    return (f"{first}.{extra}", more) if first == "extras" and extra else (first, rest)
 
 
 def test_imports_within_a_room_point_down() -> None:
@@ -106,8 +111,16 @@ def test_every_module_has_a_reader() -> None:
 
 def _is_found_by_name(module: str) -> bool:
     """Whether it is loaded by its name: a command, a migration, an SDK's table, a package for users' files."""
+    if module.startswith("extras."):
+        return module.endswith(".plugin") or module in _named_by_plugins()
     by_name = ("console.commands.", "activities.borders.", "activities.toolbox.importable.", "replan")
     return module.startswith(by_name) or ".migrations" in module
+
+
+@cache
+def _named_by_plugins() -> frozenset[str]:
+    nodes = (node for name, file in modules().items() if name.endswith(".plugin") for node in ast.walk(tree(file)))
+    return frozenset(str(node.value) for node in nodes if isinstance(node, ast.Constant))
 
 
 def test_one_name_is_one_class_in_a_room() -> None:
@@ -116,7 +129,7 @@ def test_one_name_is_one_class_in_a_room() -> None:
     for name, file in modules().items():
         for node in tree(file).body:
             if isinstance(node, ast.ClassDef):
-                found[name.partition(".")[0], node.name].append(name)
+                found[_room(name)[0], node.name].append(name)
 
     assert {f"{room}: {name}": where for (room, name), where in found.items() if len(where) > 1} == {}
 

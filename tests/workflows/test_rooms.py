@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("workflows", "activities", "runtime", "client", "audit", "server", "console", "replan", "lab/maintenance")
+EXTRAS = tuple(sorted(f"extras/{plugin.parent.name}" for plugin in (ROOT / "extras").glob("*/plugin.py")))
+"""The rooms that can be left out."""
+ROOMS = ("workflows", "activities", "runtime", "client", "server", "console", "replan", "lab/maintenance", "extras")
 SCRIPTS = ("worker.py", "starter.py")
 LAB = {"evals", "benchmarks", "maintenance"}
 """What is in `lab/`, by the names under which it is imported: no user's process does."""
-OURS = {*ROOMS, *LAB, "worker", "starter", "tests", "examples"} - {"lab/maintenance"}
+OURS = {*ROOMS, *LAB, *EXTRAS, "worker", "starter", "tests", "examples"} - {"lab/maintenance"}
 
 DOORS_OF_EFFECTS = ("console/commands/store.py", "server/page/store.py")
 """What people see of a store of `replan.effects`, which no task and no worker has."""
@@ -24,15 +26,14 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "runtime": {"runtime", "workflows"},
     "replan": {"replan", "activities", "client", "console", "runtime", "starter", "worker", "workflows"},
     "client": {"client", "runtime", "workflows"},
-    "audit": {"activities", "audit", "client", "workflows"},
+    "extras/audit": {"activities", "client", "console", "extras", "extras/audit", "workflows"},
     "replan/__main__.py": {"console", "runtime", "server", "starter", "worker"},
     "server/gateway": {"activities", "client", "runtime", "server", "workflows"},
     "server": {"client", "runtime", "server", "workflows"},
-    "console": {"client", "console", "runtime", "workflows"},
-    "console/commands/audit.py": {"audit", "client", "console", "workflows"},
-    "console/render/audit.py": {"audit", "client", "console"},
+    "console": {"client", "console", "extras", "runtime", "workflows"},
     "console/commands/mcp.py": {"client", "console", "runtime", "server", "workflows"},
     "console/commands/serve.py": {"client", "console", "runtime", "server", "workflows"},
+    "extras": set(),
     "lab/maintenance/office.py": {"replan"},
     "lab/maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
@@ -46,8 +47,14 @@ of tools. The worker imports
 the console for the command `replan`, and the bridge of the gateway, which has to start at once. The gateway imports the
 tools and the store of effects: without tasks, it makes calls in its own process."""
 
+
+def is_test(file: Path) -> bool:
+    """Whether a file is one of an extra's own tests, which stand beside its code."""
+    return "tests" in file.relative_to(ROOT).parts
+
+
 SOURCES = sorted(
-    [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
+    [file for room in ROOMS for file in (ROOT / room).rglob("*.py") if not is_test(file)]
     + [ROOT / script for script in SCRIPTS if (ROOT / script).exists()]
 )
 WORKFLOWS = [file for file in SOURCES if file.is_relative_to(ROOT / "workflows")]
@@ -71,18 +78,23 @@ def imported(file: Path) -> set[str]:
 
 def room_of(file: Path) -> str:
     """The room that a file is in, or the script that it is."""
-    return next(room for room in (*ROOMS, *SCRIPTS, "") if named(file).startswith(room))
+    return next(room for room in (*EXTRAS, *ROOMS, *SCRIPTS, "") if named(file).startswith(room))
 
 
 def packages(source: ast.Module, own: str) -> set[str]:
-    """The top-level packages that a source imports; `own` for a relative import."""
+    """The top-level packages that a source imports, and which extras; `own` for a relative import."""
     found = set[str]()
     for node in ast.walk(source):
         if isinstance(node, ast.Import):
-            found |= {alias.name.partition(".")[0] for alias in node.names}
+            found |= {_package(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add((node.module or "").partition(".")[0] if node.level == 0 else own)
+            found.add(_package(node.module or "") if node.level == 0 else own)
     return found
+
+
+def _package(module: str) -> str:
+    first, _, rest = module.partition(".")
+    return f"extras/{rest.partition('.')[0]}" if first == "extras" and rest else first
 
 
 def calls(file: Path) -> Iterator[tuple[str, ast.Call]]:
@@ -99,14 +111,14 @@ def violations(files: Iterable[Path], found: Callable[[Path], Collection[Any]]) 
 
 def test_every_file_is_looked_at() -> None:
     """The tests below walk all rooms."""
-    assert {room_of(file) for file in SOURCES} == {*ROOMS, *SCRIPTS}
+    assert {room_of(file) for file in SOURCES} == {*EXTRAS, *ROOMS, *SCRIPTS}
     assert len(WORKFLOWS) > 10
 
 
 def test_imports_between_rooms_point_one_way() -> None:
     """`worker -> activities, client -> runtime -> workflows` and `starter -> console -> server -> client`.
 
-    Nothing but the tests imports what is in `lab/`.
+    Nothing but the tests imports what is in `lab/`. Nothing imports an extra but itself; `extras` says which are here.
     """
 
     def foreign(file: Path) -> set[str]:
@@ -126,7 +138,7 @@ def of_activities(files: Iterable[Path]) -> set[str]:
 def test_who_has_no_worker_knows_of_activities_only_the_tables() -> None:
     """An audit runs where there is none; `replan.effects` needs a database alone: no boundary, no tool, no model."""
     tables = ("activities.borders", "activities.scrubbing", "activities.sends")
-    names = of_activities(file for file in SOURCES if file.is_relative_to(ROOT / "audit"))
+    names = of_activities(file for file in SOURCES if file.is_relative_to(ROOT / "extras" / "audit"))
     doors = of_activities(ROOT / file for file in DOORS_OF_EFFECTS)
 
     assert [name for name in names if not name.startswith(tables)] == []

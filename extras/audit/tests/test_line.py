@@ -7,18 +7,19 @@ import pytest
 from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from audit.errors import fault_of, verdict
-from audit.record import failing_of
-from audit.report import Audit, AuditReport
-from audit.sources import Extent, of_files
-from audit.tools import Confidence
-from console.render import audit as rendering
 from evals.fakes.http_server import SILENCE, reply, serving
+from extras.audit import rendering
+from extras.audit.errors import fault_of, verdict
+from extras.audit.record import failing_of
+from extras.audit.report import Audit, AuditReport
+from extras.audit.sources import Extent, of_files
+from extras.audit.tests.integrations import SAVED
+from extras.audit.tests.made import Made, audited
+from extras.audit.tools import Confidence
 from replan import FaultsPlugin
 from runtime.dev_server import DevServer
-from tests.audit.integrations import SAVED
-from tests.audit.made import Made, audited, failure, payloads, timeout
 from tests.faults.program import Place
+from tests.made_histories import failure, payloads, timeout
 from workflows.faults.fault import Applied, Code
 
 CONFLICT = failure("HTTPStatusError", "Client error '409 Conflict' for url 'http://shop/charge'")

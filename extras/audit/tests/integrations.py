@@ -1,6 +1,6 @@
-"""Runs the agents of tests/audit/programs against a server, with planted faults: `python -m tests.audit.integrations`.
+"""Runs the agents of programs/ against a server, with planted faults: `python -m extras.audit.tests.integrations`.
 
-It writes their histories to tests/audit/histories.zip, which the quick tests audit. `NAME...` runs only these agents.
+It writes their histories to histories.zip, which the quick tests audit. `NAME...` runs only these agents.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 
-from audit.findings import findings_in
-from audit.record import Recording
 from evals.frameworks.environments import NoEnvironment, python_of
+from extras.audit.findings import findings_in
+from extras.audit.record import Recording
+from extras.audit.tests.shop import Shop, shop
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from tests.audit.shop import Shop, shop
 from tests.processes import ROOT
 
 PROGRAMS = Path(__file__).with_name("programs")
@@ -71,7 +71,7 @@ EXPECTED: Mapping[str, Mapping[str, Collection[str]]] = {
         "model_quota": (LIMIT,),  # its client keeps the status of an answer, not the code in it
     },
 }
-"""By agent and scenario (tests/audit/shop.py), the findings that an audit of the history must make, and no others."""
+"""By agent and scenario (shop.py), the findings that an audit of the history must make, and no others."""
 EFFECTS = {"clean": 1, "lost": 2, "killed": 2}
 """How often the shop charged, by scenario: what these findings are about did happen."""
 
@@ -150,7 +150,7 @@ async def _started(command: list[str]) -> asyncio.subprocess.Process:
 def portable(text: str) -> str:
     """A history without the names of this machine: the folders of tracebacks, and what a worker calls itself."""
     text = re.sub(r'File \\"[^"\\]*/((?:site|dist)-packages|python3\.\d+)/', r'File \\"/lib/\1/', text)
-    text = re.sub(r'File \\"[^"\\]*/tests/audit/programs/', r'File \\"/app/', text)
+    text = re.sub(r'File \\"[^"\\]*/extras/audit/tests/programs/', r'File \\"/app/', text)
     return re.sub(r'"identity": "[^"]*"', '"identity": "worker"', text)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from activities.scrubbing import SECRETS
-from audit.tools import Confidence
+from extras.audit.tools import Confidence
 
 SOUGHT = ("a key in a known format", "an authorization", "a named credential", "a password in an address")
 """The patterns that are looked for, the surest first. The other patterns of the log also match harmless texts."""

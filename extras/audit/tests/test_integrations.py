@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.client import Client
 
-from tests.audit import integrations
-from tests.audit.integrations import EFFECTS, EXPECTED
+from extras.audit.tests import integrations
+from extras.audit.tests.integrations import EFFECTS, EXPECTED
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 

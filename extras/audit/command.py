@@ -11,9 +11,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from audit import sources
-from audit.report import Audit, AuditReport
-from audit.sources import Extent, Item
 from client import document
 from client.problem import Problem
 from client.tree import WIDTH
@@ -21,8 +18,10 @@ from client.wording import count
 from console.exits import Exit
 from console.files import require_writable, write_file
 from console.options import Common, require_extra
-from console.render import audit as rendering
 from console.render.terminal import terminal_size
+from extras.audit import rendering, sources
+from extras.audit.report import Audit, AuditReport
+from extras.audit.sources import Extent, Item
 
 SAY_EVERY_SECONDS = 5.0
 Watch = Callable[[int, Extent], None]

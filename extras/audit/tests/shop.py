@@ -1,4 +1,4 @@
-"""A shop and a model on loopback, with planted faults: what the agents of tests/audit/programs talk to.
+"""A shop and a model on loopback, with planted faults: what the agents of extras/audit/tests/programs talk to.
 
 The first part of each path is the scenario: `/lost/charge`, `/lost/v1/chat/completions`.
 """

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from activities.borders.table import Proof
 from activities.scrubbing import text_of
-from audit.errors import CAPS, Diagnosis, Failing, verdict
-from audit.record import MAX_SHOWN, AuditedCall, AuditedHistory
-from audit.tools import Confidence, weaker
 from client.history.records import CallEnd
 from client.text import one_line
 from client.wording import count
+from extras.audit.errors import CAPS, Diagnosis, Failing, verdict
+from extras.audit.record import MAX_SHOWN, AuditedCall, AuditedHistory
+from extras.audit.tools import Confidence, weaker
 from workflows.faults.fault import Code, Quadrant
 
 LONG_SECONDS = 60.0

@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
-from audit.findings import FINDINGS, FoundPlace, findings_in
-from audit.record import Recording
-from audit.report import MAX_ACTIVITIES
-from audit.sources import Begin, Extent, files_of, of_files
-from audit.tools import Confidence
-from tests.audit.integrations import EXPECTED, SAVED, found_in
-from tests.audit.made import Made, audited, failure, timeout
+from extras.audit.findings import FINDINGS, FoundPlace, findings_in
+from extras.audit.record import Recording
+from extras.audit.report import MAX_ACTIVITIES
+from extras.audit.sources import Begin, Extent, files_of, of_files
+from extras.audit.tests.integrations import EXPECTED, SAVED, found_in
+from extras.audit.tests.made import Made, audited
+from extras.audit.tools import Confidence
 from tests.console.replaying import HISTORIES
+from tests.made_histories import failure, timeout
 
 CONFLICT = failure("HTTPStatusError", "Client error '409 Conflict' for url 'http://shop/charge'")
 LIMITED = failure("HTTPStatusError", "Client error '429 Too Many Requests', retry after 30 s")
@@ -198,7 +199,7 @@ def test_encrypted_arguments_leave_what_types_and_events_tell() -> None:
 
 
 def test_each_fault_that_was_planted_in_agents_of_others_is_found_and_nothing_else() -> None:
-    """Runs of pydantic-ai, OpenAI Agents, temporalio-mcp and a home-made loop: tests/audit/integrations.py."""
+    """Runs of pydantic-ai, OpenAI Agents, temporalio-mcp and a home-made loop: extras/audit/tests/integrations.py."""
     expected = {f"{program}-{one}.json": {*names} for program, runs in EXPECTED.items() for one, names in runs.items()}
     found = {name.rpartition(":")[2]: found_in(events) for name, events in histories_of([SAVED])}
 

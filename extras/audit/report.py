@@ -10,12 +10,12 @@ from pydantic import BaseModel
 from activities.borders.described import PROVES
 from activities.borders.meaning import Effect, Next, follows
 from activities.borders.table import Proof
-from audit.errors import Diagnosis, fault_of
-from audit.findings import FINDINGS, Finding, FoundPlace, findings_in, ran_again_after_unknown_outcome
-from audit.record import AuditedCall, AuditedHistory, Recording
-from audit.sources import Begin, Item, UnreadableHistory
-from audit.tools import Confidence
 from client.history.records import CallEnd
+from extras.audit.errors import Diagnosis, fault_of
+from extras.audit.findings import FINDINGS, Finding, FoundPlace, findings_in, ran_again_after_unknown_outcome
+from extras.audit.record import AuditedCall, AuditedHistory, Recording
+from extras.audit.sources import Begin, Item, UnreadableHistory
+from extras.audit.tools import Confidence
 
 MAX_PLACES = 50
 """The most places of a finding that a report keeps for each confidence; all are counted."""

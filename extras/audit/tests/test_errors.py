@@ -5,12 +5,12 @@ from pydantic import JsonValue
 from temporalio.api.failure.v1 import Failure
 
 from activities.borders.table import Proof
-from audit.errors import Failing, status_in, verdict
-from audit.record import failing_of
-from audit.secrets import secrets_in
-from audit.tools import Confidence, is_model, tokens_of, tool_of
-from tests.audit.made import failure, timeout
+from extras.audit.errors import Failing, status_in, verdict
+from extras.audit.record import failing_of
+from extras.audit.secrets import secrets_in
+from extras.audit.tools import Confidence, is_model, tokens_of, tool_of
 from tests.libraries import AUDITED, text_without_row
+from tests.made_histories import failure, timeout
 from workflows.faults.fault import Code
 
 CASES: list[tuple[str, str, Code | None]] = [

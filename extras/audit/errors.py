@@ -19,7 +19,7 @@ from activities.borders import WIRES, http, model_errors, table_of
 from activities.borders.described import FOLLOWS
 from activities.borders.meaning import Fault
 from activities.borders.table import Entry, Proof, Row
-from audit.tools import Confidence, weaker
+from extras.audit.tools import Confidence, weaker
 from workflows.faults.fault import QUADRANT, Applied, Code, Quadrant
 
 CLASSES = Path(__file__).with_name("classes.json")

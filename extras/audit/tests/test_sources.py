@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
-from audit.report import Audit, AuditReport
-from audit.sources import Begin, Extent, Item, UnreadableHistory, files_of, of_files
 from client.problem import Problem
-from tests.audit.made import Made
+from extras.audit.report import Audit, AuditReport
+from extras.audit.sources import Begin, Extent, Item, UnreadableHistory, files_of, of_files
+from extras.audit.tests.made import Made
 from tests.console.replaying import HISTORIES
 from tests.processes import ROOT
 from tests.unprivileged import open_folder, unprivileged
@@ -270,8 +270,8 @@ def test_damaged_histories_never_raise(tmp_path: Path, many: int) -> None:
 MANY = """
 import sys
 from pathlib import Path
-from audit.report import Audit, AuditReport
-from audit.sources import Extent, of_files
+from extras.audit.report import Audit, AuditReport
+from extras.audit.sources import Extent, of_files
 audit = Audit()
 for item in of_files([Path(sys.argv[1])], Extent()):
     audit.take(item)

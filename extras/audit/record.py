@@ -24,13 +24,13 @@ from temporalio.exceptions import RetryState
 
 from activities.borders.meaning import fault_in
 from activities.scrubbing import text_of
-from audit.errors import Diagnosis, Failing, verdict
-from audit.secrets import Secret, secrets_in
-from audit.tools import CalledTool, is_model, tokens_of, tool_of
 from client.history.decoder import RUN_ENDS, CallEvent, Decoder, is_encrypted, parts_of
 from client.history.records import ActivityExecution, CallEnd, Event
 from client.text import one_line
 from client.workflow_task import HARMLESS, RESET
+from extras.audit.errors import Diagnosis, Failing, verdict
+from extras.audit.secrets import Secret, secrets_in
+from extras.audit.tools import CalledTool, is_model, tokens_of, tool_of
 from workflows.account.search_attributes import TYPES
 from workflows.calls.header import HEADER
 from workflows.json_values import canonical

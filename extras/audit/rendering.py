@@ -4,12 +4,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from audit.findings import ran_again_after_unknown_outcome
-from audit.report import AuditReport, FindingCount, FindingExample
-from audit.tools import Confidence
 from client.text import one_line
 from client.wording import count
 from console.render.report import NOTHING, Column, Section, printed_sections, without_empty
+from extras.audit.findings import ran_again_after_unknown_outcome
+from extras.audit.report import AuditReport, FindingCount, FindingExample
+from extras.audit.tools import Confidence
 
 if TYPE_CHECKING:  # it needs an extra
     from console.render import report_page

@@ -1,6 +1,6 @@
-"""`FaultsPlugin` beside the integrations of others: the agents of tests/audit/programs, each with one line more.
+"""`FaultsPlugin` beside the integrations of others: the agents of extras/audit/tests/programs, each with one line more.
 
-What the audit finds in the histories without the line (`tests/audit/integrations.py`) is gone in those with it.
+What the audit finds in the histories without the line (`extras/audit/tests/integrations.py`) is gone in those with it.
 """
 
 import shutil
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from tests.audit import integrations
-from tests.audit.integrations import AGAIN, EXPECTED, NO_PLAN, NOTHING, PROGRAMS
+from extras.audit.tests import integrations
+from extras.audit.tests.integrations import AGAIN, EXPECTED, NO_PLAN, NOTHING, PROGRAMS
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 

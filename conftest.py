@@ -1,5 +1,6 @@
 """The servers that tests share: a real Temporal and a real PostgreSQL, for the session."""
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
@@ -11,10 +12,8 @@ from evals.fakes.postgresql import FAST, MISSING, PASSWORD, USER, Cluster, find_
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave
-from tests.deploy.monitoring import MISSING as NO_PROMETHEUS
-from tests.mcp.real import MISSING as NO_SERVERS
+from tests.processes import Processes
 from tests.provocations import LINE
-from tests.server.browser import MISSING as NO_BROWSER
 from workflows.account import search_attributes
 
 pytest_plugins = ["tests.gate"]
@@ -35,30 +34,18 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line for each program that there was none, since a skipped test says nothing; and the provocations.
+    """Say in one line for each reason why tests were skipped, since a skipped test says nothing; and the provocations.
 
     Their tests run in other processes, which print nothing.
     """
-    programs = {
-        "the store on PostgreSQL": MISSING,
-        "metrics with Prometheus": NO_PROMETHEUS,
-        "the page": NO_BROWSER,
-        "real MCP servers": NO_SERVERS,
-    }
-    for what, missing in programs.items():
-        skipped = [one for one in terminalreporter.stats.get("skipped", []) if missing in str(one.longrepr)]
-        if skipped:
-            terminalreporter.write_line(f"{len(skipped)} tests of {what} were skipped. {missing}")
-    for outcome in ("passed", "failed", "skipped"):
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(str(report.longrepr[-1]).removeprefix("Skipped: ") for report in reports)
+    for reason, number in reasons.items():
+        terminalreporter.write_line(f"{number} test{'s were' if number > 1 else ' was'} skipped. {reason}")
+    for outcome in ("passed", "failed"):
         for report in terminalreporter.stats.get(outcome, []):
-            if "tests/provocations/" not in report.nodeid:
-                continue
             for line in [line for name, line in report.user_properties if name == LINE]:
                 terminalreporter.write_line(line)
-            if outcome == "skipped":
-                terminalreporter.write_line(
-                    f"{report.nodeid} was skipped. {report.longrepr[-1].removeprefix('Skipped: ')}"
-                )
 
 
 class QuickServer(ServerSpec):
@@ -88,6 +75,12 @@ async def server(
 @pytest.fixture(scope="session")
 async def client(server: DevServer) -> Client:
     return await connect(address=server.address, plain=True)
+
+
+@pytest.fixture
+def commands(server: DevServer, tmp_path: Path) -> Processes:
+    """The console of the shared server."""
+    return Processes(server.address, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,14 @@
 """Histories made by hand, event by event, for what no run here makes."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import History, HistoryEvent
-from temporalio.client import WorkflowHistory
-
-from audit.findings import FoundPlace, findings_in
-from audit.record import AuditedHistory, Recording
-from audit.report import Audit, AuditReport
-from audit.sources import Begin
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -56,7 +50,7 @@ class Made:
         self.events.append(event)
         return event
 
-    def add(self, type: str, **attributes: Any) -> "Made":
+    def add(self, type: str, **attributes: Any) -> Self:
         """Any event, with its attributes as protobuf takes them."""
         event = self._add(type)
         name = f"{type.lower()}_event_attributes"
@@ -75,7 +69,7 @@ class Made:
         options: Mapping[str, float] | None = None,
         seconds: float = 1.0,
         encoding: str = "json/plain",
-    ) -> "Made":
+    ) -> Self:
         """An activity execution that ends with a result or a failure; `last` failed the attempt before."""
         chosen = {"maximum_attempts": 4, "start_to_close": 10.0, "schedule_to_close": 60.0, **(options or {})}
         scheduled = self._add("ACTIVITY_TASK_SCHEDULED")
@@ -103,7 +97,7 @@ class Made:
             gone.failure.CopyFrom(failed)
         return self
 
-    def end(self, how: str = "COMPLETED") -> "Made":
+    def end(self, how: str = "COMPLETED") -> Self:
         """The last event."""
         self._add(f"WORKFLOW_EXECUTION_{how}")
         event, name = self.events[-1], f"workflow_execution_{how.lower()}_event_attributes"
@@ -111,30 +105,5 @@ class Made:
         return self
 
     @property
-    def record(self) -> AuditedHistory:
-        recording = Recording("made.json")
-        for event in self.events:
-            recording.add(event)
-        return recording.record
-
-    @property
-    def found(self) -> dict[str, list[FoundPlace]]:
-        """What an audit finds in it, by name."""
-        found = dict[str, list[FoundPlace]]()
-        for finding, place in findings_in(self.record):
-            found.setdefault(finding.name, []).append(place)
-        return found
-
-    @property
     def binary(self) -> bytes:
         return History(events=self.events).SerializeToString()
-
-
-def audited(histories: Iterable[Made | WorkflowHistory]) -> AuditReport:
-    """The report on histories."""
-    audit = Audit()
-    for number, made in enumerate(histories):
-        audit.take(Begin(f"{number}"))
-        for event in made.events:
-            audit.take(event)
-    return audit.report()
