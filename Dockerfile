@@ -14,7 +14,6 @@ COPY workflows workflows
 COPY activities activities
 COPY runtime runtime
 COPY client client
-COPY server server
 COPY console console
 COPY extras extras
 COPY examples examples

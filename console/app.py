@@ -86,14 +86,6 @@ CORE = {
         "Add up what tasks did: how they ended, faults, retries, new plans, tokens. With charts as one HTML page.",
         "report --since 7d --html report.html",
     ),
-    "serve": Command(
-        "Operate", "Serve an HTTP API for programs, and a page for the people who answer.", "serve --port 8300"
-    ),
-    "mcp": Command(
-        "Operate",
-        "Stand between an agent and MCP servers: each effect is done once.",
-        "mcp --session shop -- npx -y @modelcontextprotocol/server-filesystem /data",
-    ),
     "doctor": Command(
         "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),

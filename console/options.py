@@ -4,13 +4,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from client.problem import Problem
 from client.text import QUEUE
 from console.completion import task_ids
+from extras import NotHere, part
 
 if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.client import Client
@@ -49,6 +50,15 @@ def require_extra(what: str, extra: str) -> None:
         reason = f"{what} needs {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
         remedy = f"run `pip install 'replan[{extra}]'`, in a checkout `pip install --editable '.[{extra}]'`"
         raise Problem("not_installed", reason, remedy)
+
+
+def part_of_extra(what: str, name: str) -> Any:
+    """The module with a part of an extra; raises Problem if it is not here. `what` names the command or option."""
+    try:
+        return part(name)
+    except NotHere as why:
+        needed, _, remedy = str(why).partition(": ")
+        raise Problem("not_installed", f"{what} needs {needed}", remedy) from why
 
 
 def require_alone(option: str, others: Mapping[str, object]) -> None:

@@ -5,11 +5,12 @@ The other rooms know of an extra only by what its plugin says; an extra that is 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
-from pkgutil import iter_modules
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Command(NamedTuple):
@@ -24,16 +25,38 @@ class Command(NamedTuple):
     for the one there that has the name of the command."""
 
 
-@dataclass(frozen=True)
-class Plugin:
-    """What an extra brings. Modules are dotted names: each is imported when what it brings is used."""
+class Plugin(NamedTuple):
+    """What an extra brings. Its modules are dotted names: each is imported when it is used."""
 
-    commands: Mapping[str, Command] = field(default_factory=dict)
+    commands: Mapping[str, Command] = _NOTHING
     """The commands of the console, by name."""
+    parts: Mapping[str, str] = _NOTHING
+    """The modules that other rooms use, by the name under which they ask `part` for one."""
+
+
+class NotHere(Exception):
+    """The extra that has a part is not here; the message, of what needs it, goes on with the remedy."""
+
+    def __init__(self, extra: str) -> None:
+        super().__init__(f"extras/{extra}, which is not in this copy of Replan: add that folder of the same version")
+
+
+OF_EXTRA: Mapping[str, str] = MappingProxyType({"bridge": "gateway", "store_page": "web"})
+"""The parts that other rooms ask for, and the extra that has each."""
 
 
 @cache
 def plugins() -> Mapping[str, Plugin]:
     """What the extras that are here bring, by the name of the extra."""
+    from pkgutil import iter_modules  # here: the bridge of the gateway starts in milliseconds, and may not need it
+
     names = sorted(name for _, name, is_package in iter_modules(__path__) if is_package)
     return {name: import_module(f"{__name__}.{name}.plugin").PLUGIN for name in names}
+
+
+def part(name: str) -> Any:
+    """The module with this part of an extra. Raises NotHere if the extra is not here."""
+    extra = OF_EXTRA[name]
+    if extra not in plugins():
+        raise NotHere(extra)
+    return import_module(plugins()[extra].parts[name])

@@ -28,8 +28,12 @@ def _bridge(args: list[str]) -> int | None:
     """Be the bridge that `mcp WORDS` asks for, and return the exit code; None if the whole command line is needed."""
     from importlib.util import find_spec
 
-    from server.gateway import bridge  # at once: an agent waits, and the command line takes a tenth of a second
+    from extras import NotHere, part
 
+    try:
+        bridge = part("bridge")  # at once: an agent waits, and the command line takes a tenth of a second
+    except NotHere:
+        return None
     options = bridge.options_of(args)
     return bridge.serve(options) if options is not None and find_spec("mcp") else None
 

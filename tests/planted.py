@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 from evals.fakes.http_server import Visits, reply, streaming
 from evals.fakes.model_api import ModelApi
 from evals.fakes.script import asks, finishes, proposes, step
+from extras.web.tests.serving import Served, serving
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.keys import add_key
 from tests.observability.otlp import Receiver, receiver as otlp_receiver
 from tests.processes import Processes
 from tests.providers.test_worker import environment, prepared
 from tests.receiving import Mailbox, receiver
-from tests.server.serving import Served, serving
 from workflows.account import search_attributes
 
 MARK = "planted"

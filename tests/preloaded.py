@@ -39,9 +39,9 @@ STAND_IN = str(Path(__file__).with_name("stand_in.py"))
 READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ")
 """How the names of variables begin that count when Python starts, and so not in a fork; TAKEN_OVER are taken over."""
 TAKEN_OVER = ("PYTHONPATH", "PYTHONFAULTHANDLER")
-PACKAGES, ALONE = ("console", "server"), ("console.demo",)
+PACKAGES, ALONE = ("console", "extras"), ("console.demo",)
 """Packages whose modules are loaded, and the modules that are not."""
-PROGRAMS = ("replan", "server.gateway.holder")
+PROGRAMS = ("replan", "extras.gateway.holder")
 """Modules that are programs, run as `python -m MODULE`."""
 SOCKET = "socket"
 FOLDER = "REPLAN_TESTS_PRELOADED"
@@ -264,7 +264,7 @@ def _load() -> None:
     """Load the modules of all programs, but not what a program does when it is loaded."""
     for package in map(importlib.import_module, PACKAGES):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if found.name not in ALONE:
+            if found.name not in ALONE and ".tests" not in found.name:
                 importlib.import_module(found.name)
     importlib.import_module("worker")
     settle("worker")

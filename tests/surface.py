@@ -37,13 +37,13 @@ from client.start import PlanFile
 from console import app as application
 from console.entry import BROKEN_PIPE
 from console.exits import Exit
+from console.serving.problems import ProblemDocument
+from extras.web import api
 from replan import pytest_plugin
 from replan.testing.worker import AsyncCallTool, CallTool, RunningWorker
 from runtime.process import SECRETS
 from runtime.settings import Settings
 from runtime.settings_file import SettingsFile
-from server import api
-from server.problems import ProblemDocument
 from tests.documentation import printed, sections, tables
 from tests.processes import ROOT
 from tests.promises import ANY, Promise, Surface
@@ -95,7 +95,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
 """By class, the names that Replan needs for itself; those of Settings are no arguments of `Replan(...)`."""
 NO_DATA = ("ToolOptions", "Registry", "PlannerSelection")
 """Classes that promises name, and whose fields are private."""
-ROOMS = ("replan", "workflows", "activities", "runtime", "client", "extras", "server", "console")
+ROOMS = ("replan", "workflows", "activities", "runtime", "client", "extras", "console")
 NOT_OURS = ("_REPLAN_COMPLETE", "REPLANS")
 """Texts of the source that look like variables of the environment, and are none that users set."""
 CONSTRAINTS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength")

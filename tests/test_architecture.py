@@ -17,7 +17,7 @@ from tests.processes import PATIENCE, ROOT
 from workflows.limits.budget import LIMITS, Amounts, Limits
 from workflows.people.requests import CHOICES, Choice
 
-ROOMS = ("activities", "client", "console", "extras", "replan", "runtime", "server", "workflows")
+ROOMS = ("activities", "client", "console", "extras", "replan", "runtime", "workflows")
 PEOPLE = {
     '    EXTEND = "extend"\n': '    EXTEND = "extend"\n    HOLD = "hold"\n',
     "class ChoiceRow(": """class GivenHold(GivenWithCode):
@@ -50,9 +50,9 @@ from console import answers
 from console.app import load
 from console.commands.answer import ANSWERS
 from console.render import requests
-from server.page import cards, rendering
-from server.api import Extension, NewAnswer
-from server.remedies import FIELDS
+from extras.web.page import cards, rendering
+from extras.web.api import Extension, NewAnswer
+from extras.web.remedies import FIELDS
 from workflows.agent import AgentWorkflow
 from workflows.limits.budget import LIMITS, Limits
 from workflows.people.card import Asker

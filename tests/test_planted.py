@@ -14,11 +14,11 @@ from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload, Payloads
 
+from extras.web.tests.browser import launched
+from extras.web.tests.serving import serving
 from runtime.client import connect
 from tests import scraping
 from tests.planted import MARK, SECRETS, Place, placed
-from tests.server.browser import launched
-from tests.server.serving import serving
 from workflows.plans.references import ENCRYPTED_ENCODING
 
 if TYPE_CHECKING:  # of an extra

@@ -11,12 +11,12 @@ from temporalio.converter import DataConverter, DefaultFailureConverterWithEncod
 
 from client.history.account import replayed_progress
 from client.incidents import find_incidents
+from extras.web.tests.serving import Served, serving
 from replan import Client, Problem, Step, TaskFailed, TaskHandle
 from runtime.dev_server import DevServer
 from runtime.payloads import DATA_CONVERTER
 from tests.own_worker import Reversing
 from tests.processes import Processes
-from tests.server.serving import Served, serving
 from tests.test_encryption import ASKING, COLOUR, Site, asked, served
 
 CONVERTER = DataConverter(

@@ -29,7 +29,7 @@ from client.text import cut, one_line, printable
 from console.arguments import read_json
 from console.exits import Exit
 from console.files import STDOUT, require_writable, write_file
-from console.options import require_extra
+from console.options import part_of_extra, require_extra
 from console.render.checks import Check, Status, check_lines
 from console.render.terminal import print_lines
 from runtime.named_object import LOADABLE, CannotLoad, named_object
@@ -373,11 +373,11 @@ def doctor_command(*, options: StoreOptions) -> int:
 
 def _serve(desk: Desk, port: int) -> int:
     require_extra("--web", "web")
-    from server.access import TOKEN, Access  # of the extra, like what follows
-    from server.connections import most_connections
-    from server.listening import serve
-    from server.page.store import make_store_app
+    from console.serving.access import TOKEN, Access  # their packages are optional
+    from console.serving.connections import most_connections
+    from console.serving.listening import serve
 
+    make_store_app = part_of_extra("--web", "store_page").make_store_app
     desk.store_id()  # opens the store, so that what is wrong with it is said now
     access = Access(os.environ.get(TOKEN) or None)
     app = make_store_app(desk, access)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 ROOT = Path(__file__).parents[2]
-PRODUCT = ("workflows", "activities", "client", "console", "server", "runtime", "replan", "extras")
+PRODUCT = ("workflows", "activities", "client", "console", "runtime", "replan", "extras")
 SCRIPTS = ("worker.py", "starter.py")
 Paths = Annotated[list[Path] | None, typer.Argument(help="Files and folders; without any, those of the product.")]
 
@@ -19,6 +19,8 @@ def shared_names(paths: Iterable[Path]) -> Mapping[str, list[str]]:
     places = defaultdict[str, list[str]](list)
     for path in paths:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            if "tests" in file.relative_to(path).parts:  # of an extra
+                continue
             for node in ast.parse(file.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(f"{file}:{node.lineno}")

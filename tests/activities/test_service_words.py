@@ -17,9 +17,9 @@ from client.redaction import Redaction
 from client.tree import step_lines
 from console.render.requests import asker, choices, request_lines
 from evals.fakes.http_server import reply, serving
+from extras.web.page.task import fault_rows
 from replan import Key, Tool, tool
 from runtime.payloads import DATA_CONVERTER
-from server.page.task import fault_rows
 from tests.activities.bench import NO_TLS, Bench
 from tests.activities.situations import fault, refused
 from tests.harness import DONE, outcome, plan, staged, step

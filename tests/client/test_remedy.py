@@ -23,8 +23,8 @@ from client.remedy import (
 )
 from client.reset import Fate
 from console.app import COMMANDS
-from server import api
-from server.remedies import as_request, on_page
+from extras.web import api
+from extras.web.remedies import as_request, on_page
 
 ON_TASK = get_args(ActionOnTask)
 ACTIONS = [one for part in get_args(Action) for one in get_args(part)]

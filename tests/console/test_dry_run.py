@@ -65,7 +65,7 @@ def test_a_condition_is_evaluated_for_the_arguments_that_are_known(server: DevSe
     ]
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({"steps": steps}))
-    processes, tools = Processes(server.address, tmp_path), str(ROOT / "tests" / "server" / "tools.py")
+    processes, tools = Processes(server.address, tmp_path), str(ROOT / "extras" / "web" / "tests" / "tools.py")
     with processes.worker("--queue", "asks", "--tools", tools):
         code, said, _ = starter(processes, "start", "--plan", str(file), "--dry-run", "--json", queue="asks")
         _, tool, _ = starter(processes, "tools", "charge", queue="asks")

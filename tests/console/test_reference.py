@@ -224,7 +224,7 @@ def test_every_code_of_the_gateway_is_explained() -> None:
     """Those of faults, and those that only calls without a task have; of a call, also each of its states."""
     rows = tables(ERRORS["Calls without a task"])["code"]
     explained = {code for row in rows for code in row[0].replace("`", "").split(", ")}
-    files = (ROOT / "server" / "gateway").glob("*.py")
+    files = (ROOT / "extras" / "gateway").glob("*.py")
     given = {
         word.value.value
         for file in files

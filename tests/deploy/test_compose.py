@@ -9,7 +9,7 @@ import pytest
 from temporalio.envconfig import ClientConfig
 
 from activities.providers.registry import PROVIDERS
-from console.commands.serve import LOOPBACK, PORT
+from extras.web.command import LOOPBACK, PORT
 from replan import ready
 from runtime.temporal_cli import cached_binary
 from tests.deploy import composition

@@ -13,10 +13,10 @@ import pytest
 
 from console.demo import TASK
 from console.render.terminal import BEGIN, DONE
+from extras.web.tests.browser import MISSING
 from maintenance import page_pictures, pictures
 from maintenance.scene import PAGES
 from tests.processes import ROOT
-from tests.server.browser import MISSING
 
 PICTURES = ROOT / "docs" / "pictures"
 DRAWN = {"kill.svg", "terminal.svg", "explain.svg", "question.svg"}

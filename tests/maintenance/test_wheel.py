@@ -95,7 +95,11 @@ def test_no_module_of_the_wheel_imports_a_room(package: Path) -> None:
 
 
 def test_the_wheel_has_the_templates_and_the_static_files_of_the_web_server(package: Path) -> None:
-    read = {file.relative_to(ROOT) for name in ("templates", "static") for file in (ROOT / "server" / name).iterdir()}
+    read = {
+        file.relative_to(ROOT)
+        for name in ("templates", "static")
+        for file in (ROOT / "extras" / "web" / name).iterdir()
+    }
 
     assert len(read) > 10
     assert [file for file in read if not (package / "_internal" / file).is_file()] == []

@@ -8,7 +8,7 @@ import pytest
 
 from activities.toolbox.mcp.loading import ForeignTools, load_servers
 from activities.toolbox.registry import Registry
-from server.gateway.local_tools import tools_result
+from extras.gateway.local_tools import tools_result
 from tests.activities.bench import bench
 from tests.mcp.foreign import asked, lines, table, tool_of, written
 

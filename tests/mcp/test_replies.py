@@ -14,7 +14,7 @@ from activities.toolbox.mcp.replies import MAX_TOOLS, UnreadableEntry, tidy_resu
 from activities.toolbox.registry import ToolMistakes
 from console.commands import doctor
 from console.render.checks import Status
-from server.gateway import offers, results
+from extras.gateway import offers, results
 from tests.activities.bench import bench
 from tests.mcp.foreign import asked, loaded, serving, table, tool_of as made_of, written
 from tests.processes import ROOT

@@ -47,9 +47,9 @@ from console.render.views import WordLines
 from evals.fakes.model_api import KEY, MODEL, Json, running
 from evals.fakes.openai_api import OpenAIApi
 from evals.fakes.script import ModelCall, ModelReply, Streamed, finishes, step
+from extras.web.streams import Streams
 from runtime import serve
 from runtime.dev_server import DevServer
-from server.streams import Streams
 from tests.console.terminal import Terminal, starter
 from tests.gate import on_sqlite
 from tests.harness import DONE, Proposals, outcome, plan, staged, step as planned

@@ -16,8 +16,8 @@ from client.listing import list_waiting
 from client.start import start
 from client.text import one_line
 from console.render import requests as terminal
+from extras.gateway.tasks import question_of
 from replan import Key, Tool, tool
-from server.gateway.tasks import question_of
 from tests.harness import DONE, Stage, plan, staged, step
 from tests.workflows.history import until
 from tests.workflows.props import Stages

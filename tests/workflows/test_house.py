@@ -19,7 +19,7 @@ ORDER: Mapping[str, Sequence[str]] = {
     "extras.audit": ("tools", "secrets", "errors", "record", "findings", "sources", "report"),
     "client": ("text", "remedy", "problem", "connection", "tasks", "workflow_task", "pauses", "history"),
     "console": (
-        *("exits", "completion", "options", "arguments", "files", "render", "confirm", "answers", "prompt", "web"),
+        *("exits", "completion", "options", "arguments", "files", "serving", "render", "confirm", "answers", "prompt"),
         *("commands", "entry", "app"),
     ),
 }

@@ -12,13 +12,13 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 EXTRAS = tuple(sorted(f"extras/{plugin.parent.name}" for plugin in (ROOT / "extras").glob("*/plugin.py")))
 """The rooms that can be left out."""
-ROOMS = ("workflows", "activities", "runtime", "client", "server", "console", "replan", "lab/maintenance", "extras")
+ROOMS = ("workflows", "activities", "runtime", "client", "console", "replan", "lab/maintenance", "extras")
 SCRIPTS = ("worker.py", "starter.py")
 LAB = {"evals", "benchmarks", "maintenance"}
 """What is in `lab/`, by the names under which it is imported: no user's process does."""
 OURS = {*ROOMS, *LAB, *EXTRAS, "worker", "starter", "tests", "examples"} - {"lab/maintenance"}
 
-DOORS_OF_EFFECTS = ("console/commands/store.py", "server/page/store.py")
+DOORS_OF_EFFECTS = ("console/commands/store.py", "extras/web/page/store.py")
 """What people see of a store of `replan.effects`, which no task and no worker has."""
 MAY_IMPORT: Mapping[str, set[str]] = {
     "workflows": {"workflows"},
@@ -27,19 +27,16 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "replan": {"replan", "activities", "client", "console", "runtime", "starter", "worker", "workflows"},
     "client": {"client", "runtime", "workflows"},
     "extras/audit": {"activities", "client", "console", "extras", "extras/audit", "workflows"},
-    "replan/__main__.py": {"console", "runtime", "server", "starter", "worker"},
-    "server/gateway": {"activities", "client", "runtime", "server", "workflows"},
-    "server": {"client", "runtime", "server", "workflows"},
+    "replan/__main__.py": {"console", "extras", "runtime", "starter", "worker"},
+    "extras/gateway": {"activities", "client", "console", "extras", "extras/gateway", "runtime", "workflows"},
+    "extras/web": {"activities", "client", "console", "extras", "extras/web", "runtime", "workflows"},
     "console": {"client", "console", "extras", "runtime", "workflows"},
-    "console/commands/mcp.py": {"client", "console", "runtime", "server", "workflows"},
-    "console/commands/serve.py": {"client", "console", "runtime", "server", "workflows"},
     "extras": set(),
     "lab/maintenance/office.py": {"replan"},
     "lab/maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
     "worker.py": {"activities", "client", "examples", "runtime", "workflows"},
-    "console/commands/store.py": {"activities", "client", "console", "runtime", "server", "workflows"},
-    "server/page/store.py": {"activities", "client", "server", "workflows"},
+    "console/commands/store.py": {"activities", "client", "console", "extras", "runtime", "workflows"},
 }
 """Of our own; each way leads towards `workflows`. No other room imports `replan`: it is for users, and for a file
 of tools. The worker imports
@@ -239,13 +236,13 @@ NORMALISES_WITHIN = {
     "activities/toolbox/expressions/expression.py": "at most 250 signs, and words of letters",
     "activities/toolbox/registry.py": "the source of a tool",
     "console/commands/doctor.py": "the operator's URL",
-    "console/commands/serve.py": "the operator's URL",
+    "extras/web/command.py": "the operator's URL",
     "lab/maintenance/lines.py": "our own source",
     "lab/maintenance/mutants.py": "our own source",
     "lab/maintenance/names.py": "our own source",
     "lab/maintenance/wheel.py": "our own source",
     "runtime/payloads.py": "the operator's URL",
-    "server/access.py": "a header, whose characters are Latin-1: it has no marks",
+    "console/serving/access.py": "a header, whose characters are Latin-1: it has no marks",
 }
 """By file, why a text that Python normalises by itself has no long rows of marks."""
 

@@ -1,0 +1,64 @@
+"""`serve`: the API for programs and the page for people who answer, over HTTP."""
+
+import os
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from client.client import Client
+from client.problem import Problem
+from console.exits import Exit
+from console.options import Common, require_extra
+from workflows.commands import WORKER
+
+LOOPBACK = "127.0.0.1"
+PORT = 8300
+WEB_UI = "REPLAN_WEB_UI_ORIGIN"
+"""The variable with the origin of a Temporal web UI, for which `serve` is the codec endpoint (/codec)."""
+MAX_STREAMS = 1_000
+"""The most event streams, unless the limit of open files allows fewer."""
+
+
+async def serve_command(
+    *,
+    host: Annotated[
+        str, typer.Option(envvar="REPLAN_HOST", metavar="IP", help="The address to listen on; with REPLAN_TOKEN any.")
+    ] = LOOPBACK,
+    port: Annotated[int, typer.Option(envvar="REPLAN_PORT", min=0, max=65535, help="0 takes a free one.")] = PORT,
+    common: Common,
+) -> int:
+    require_extra("`serve`", "web")
+    from console.serving.access import Access, is_loopback  # of the extra, like what follows
+
+    access = Access.of_environment()
+    if not is_loopback(host) and access.token is None:
+        reason = f"--host {host} would let everybody who reaches it start tasks and approve calls"
+        raise Problem("usage", reason, "set REPLAN_TOKEN too, or leave --host out")
+    origin = os.environ.get(WEB_UI, "").rstrip("/")
+    if origin and not _is_origin(origin):
+        reason = f"{WEB_UI}={origin} is no origin, so no browser would be let in"
+        raise Problem("usage", reason, "give scheme, host and port alone, e.g. http://localhost:8233")
+    from console.serving.connections import most_connections
+    from console.serving.listening import serve
+    from extras.web.app import make_app
+
+    most = most_connections()
+    client = Client(await common.connected(), queue=common.queue)
+    # Half of the connections is for all requests that are no streams.
+    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=origin)
+    how = "with a token" if access.token else "for this machine only"
+
+    def ready(url: str) -> None:
+        print(f"ready  {url}  {how}  queue {common.queue}  API {url}/openapi.json", flush=True)
+        print(f"links to it in notifications and Temporal's web UI: REPLAN_PAGE={url} {WORKER}", flush=True)
+
+    await serve(app, host, port, most, on_ready=ready, on_stop=app.state.streams.close)
+    print("stopped", flush=True)
+    return Exit.COMPLETED
+
+
+def _is_origin(text: str) -> bool:
+    """Whether a text is the origin of a page as browsers send it."""
+    parts = urlsplit(text)
+    return parts.scheme in ("http", "https") and f"{parts.scheme}://{parts.netloc}" == text == text.lower()

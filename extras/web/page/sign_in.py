@@ -1,0 +1,52 @@
+"""Signing in and out, and where a person begins."""
+
+import asyncio
+
+from fastapi import APIRouter, Request
+from fastapi.responses import RedirectResponse, Response
+
+from console.serving.access import COOKIE, SESSION_SECONDS, name_of
+from extras.web.page.reaching import PageRoute
+from extras.web.page.rendering import home_of, local_path, read_form, render
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+
+
+@router.get("/login")
+async def login_page(request: Request, next: str = "") -> Response:
+    return render(request, "login.html", next=local_path(request, next), wrong="", name="")
+
+
+@router.post("/login")
+async def login(request: Request) -> Response:
+    form, access = await read_form(request), request.app.state.access
+    name, back = name_of(form.get("name", "")), local_path(request, form.get("next", ""))
+    wrong = "" if name else "Write your name: the histories of what you answer have it."
+    if not access.is_token(form.get("token", "")):
+        await asyncio.sleep(0.5)
+        wrong = "The token is wrong."
+    if wrong:
+        return render(request, "login.html", 401, next=back, wrong=wrong, name=name)
+    response = RedirectResponse(back, 303)
+    is_secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+    response.set_cookie(
+        COOKIE, access.session(name), SESSION_SECONDS, httponly=True, samesite="strict", secure=is_secure
+    )
+    return response
+
+
+@router.post("/logout")
+async def logout(request: Request) -> Response:
+    response = RedirectResponse("/login", 303)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return response
+
+
+@router.get("/")
+async def home(request: Request) -> Response:
+    return RedirectResponse(home_of(request), 303)
+
+
+@router.get("/logout")
+async def logged_out() -> Response:
+    return RedirectResponse("/login", 303)
