@@ -34,14 +34,12 @@ from activities.storage.store import Cipher, Datasources, StoreUnavailable, open
 from activities.storage.vault import Vault
 from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
+from activities.toolbox.foreign import SUFFIX, ForeignTools, load_foreign
 from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
-from activities.toolbox.mcp import writing
-from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, load_servers
-from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
-from workflows.plans.catalogue import UNREAD, Price
+from workflows.plans.catalogue import Price
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.trace import Tracer
@@ -151,7 +149,7 @@ class Abilities:
         offered = builtin.tools(has_model=has_model)
         files = [name for name in options.tools if name.endswith(SUFFIX)]
         loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
-        foreign = load_servers(files, environment, [*offered, *loaded], Reach.of(options.allow_hosts))
+        foreign = load_foreign(files, environment, [*offered, *loaded], Reach.of(options.allow_hosts))
         registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         receiver, base = receiver_of(options.notify, environment), page_base(options.page)
@@ -170,18 +168,16 @@ class Abilities:
         lines.append(self.registry.catalogue(self._notes()))
         lines += [f"Not offered: {kind}: {reason}." for kind, reason in self.foreign.left_out.items()]
         if options.write_tools is not None:
-            lines.append(writing.write(options.write_tools, self.foreign.files, self.foreign.classified))
+            lines.append(self.foreign.write(options.write_tools))
         else:
-            lines += writing.unread_lines(self.foreign.classified, options.tools)
+            lines += self.foreign.unread_lines(options.tools)
         return "\n".join(lines)
 
     def _notes(self) -> dict[str, str]:
         """For some kinds one more line of `--check`."""
         notes = {kind: [note] for kind, note in why_not_strict(self.registry).items()}
-        for found in self.foreign.classified:
-            more = [*([UNREAD[found.unread]] if found.unread else []), *found.listed.oddities, *found.notes]
-            if more:
-                notes.setdefault(found.kind, []).extend(more)
+        for kind, line in self.foreign.notes():
+            notes.setdefault(kind, []).append(line)
         return {kind: "; ".join(lines) for kind, lines in notes.items()}
 
 
@@ -308,8 +304,7 @@ async def open_parts(
         of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry, cipher)))
         databases = await stack.enter_async_context(of_tools.twins())
         web = Web(Reach.of(options.allow_hosts))
-        servers = Servers(abilities.foreign.configs, of_tools.store, web)
-        servers.expect(abilities.foreign.listings)
+        servers = abilities.foreign.servers(of_tools.store, web)
         resources = Resources(
             of_tools.store,
             await stack.enter_async_context(loop.entered(deadline.client())),

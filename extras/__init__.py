@@ -41,7 +41,7 @@ class NotHere(Exception):
         super().__init__(f"extras/{extra}, which is not in this copy of Replan: add that folder of the same version")
 
 
-OF_EXTRA: Mapping[str, str] = MappingProxyType({"bridge": "gateway", "store_page": "web"})
+OF_EXTRA: Mapping[str, str] = MappingProxyType({"bridge": "gateway", "store_page": "web", "tools_files": "mcp"})
 """The parts that other rooms ask for, and the extra that has each."""
 
 

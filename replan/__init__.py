@@ -42,12 +42,12 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
     from activities.toolbox.injection import (
         Documents as Documents,
         Key as Key,
+        Servers as Servers,
         Services as Services,
         Transaction as Transaction,
         Web as Web,
         Workspace as Workspace,
     )
-    from activities.toolbox.mcp.servers import Servers as Servers
     from client.client import (
         Client as Client,
         TaskCancelled as TaskCancelled,

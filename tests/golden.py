@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from activities.toolbox.mcp.tools_file import ToolsFile
+from extras.mcp.tools_file import ToolsFile
 from tests import marks, promises, surface
 from tests.processes import ROOT
 from workflows.account.outcome import Outcome

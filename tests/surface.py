@@ -28,7 +28,7 @@ from activities.borders import declared
 from activities.toolbox import registry
 from activities.toolbox.declare.tool import DECORATORS, NOT_PURE, Tool, ToolOptions
 from activities.toolbox.injection import Documents, Services, Transaction, Web, Workspace
-from activities.toolbox.mcp.servers import Servers
+from activities.toolbox.servers import Servers
 from client.client import TaskHandle, TaskNotCompleted
 from client.events import TaskEvent
 from client.problem import Problem

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.mcp.answers import MAX_EFFECT, MAX_READ
-from activities.toolbox.mcp.schema import MAX_PARTS
-from activities.toolbox.mcp.tools_file import ErrorRow, ServerTable, ToolsFile, ToolTable, read
-from activities.toolbox.mcp.transports import LINES_PER_MINUTE, MAX_MESSAGE
 from activities.toolbox.schemas.reading import MAX_FOREIGN, MAX_FOREIGN_PARTS
 from evals.clients.programs import CLIENTS
 from evals.frameworks.__main__ import NAMES
 from evals.frameworks.environments import requirements
+from extras.mcp.answers import MAX_EFFECT, MAX_READ
+from extras.mcp.schema import MAX_PARTS
+from extras.mcp.tools_file import ErrorRow, ServerTable, ToolsFile, ToolTable, read
+from extras.mcp.transports import LINES_PER_MINUTE, MAX_MESSAGE
 from runtime.settings_file import Budget, SettingsFile
 from tests.documentation import sections, tables
 from tests.processes import ROOT
@@ -87,7 +87,7 @@ def test_an_example_is_a_tools_file(block: str) -> None:
 
 
 def test_the_page_has_every_word_of_a_tools_file_and_the_numbers_of_the_code() -> None:
-    """What needs git's server is in tests/mcp/test_real_servers.py."""
+    """What needs git's server is in extras/mcp/tests/test_real_servers.py."""
     words = {}
     for model, heading in {ServerTable: "of a server, in `[servers.NAME]`", ToolTable: "of a tool, in"}.items():
         [rows] = [rows for name, rows in tables(MCP).items() if name.startswith(heading)]

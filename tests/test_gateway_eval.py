@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from evals.gateway.moments import CUT_SHARE, GATEWAYS_OWN, ROWS, Blow, Moment, Row, drawn
-from tests.mcp import real
+from extras.mcp.tests import real
 from tests.processes import ROOT
 
 

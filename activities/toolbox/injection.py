@@ -15,7 +15,7 @@ from activities.toolbox.documents.excerpt import DocumentText, read_from
 from activities.toolbox.documents.library import Libraries, Library
 from activities.toolbox.http.network import Web
 from activities.toolbox.http.services import Services
-from activities.toolbox.mcp.servers import Servers
+from activities.toolbox.servers import Servers
 from activities.toolbox.workspace import Workspace
 
 __all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Servers", "Services", "Transaction", "Web", "Workspace"]

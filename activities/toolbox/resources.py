@@ -18,7 +18,7 @@ from activities.toolbox.documents.library import Libraries
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.injection import Documents, Key, Transaction
-from activities.toolbox.mcp.servers import Servers
+from activities.toolbox.servers import Servers
 from activities.toolbox.workspace import Workspace, folder_of
 from workflows.calls.header import CallHeader
 from workflows.plans.catalogue import Effect
@@ -60,7 +60,7 @@ class Resources:
             httpx2.AsyncClient: http,
             Web: web,
             Services: services or Services(web),
-            Servers: servers or Servers({}, engine, web),
+            Servers: servers or Servers(),
         }
         self.model = model
 

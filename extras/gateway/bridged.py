@@ -19,7 +19,6 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from activities.storage.store import sqlite_url
-from activities.toolbox.mcp.process import ServerProcess
 from extras.gateway import bridge
 from extras.gateway.bridge import MAX_LINE, HolderPlace, server_variables
 from extras.gateway.local_tools import LocalTools, tools_file
@@ -28,6 +27,7 @@ from extras.gateway.session import Agent, RequestOrigin
 from extras.gateway.sessions import Session
 from extras.gateway.toolset import Toolset
 from extras.gateway.wire import Hello, TaskServer
+from extras.mcp.process import ServerProcess
 from runtime.process import read_secrets
 
 LOOK_SECONDS = 0.5

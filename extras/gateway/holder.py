@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from activities.toolbox.mcp.process import ServerProcess, end_recorded, program
 from extras.gateway.bridge import HolderPlace, name_of, server_variables
+from extras.mcp.process import ServerProcess, end_recorded, program
 
 if TYPE_CHECKING:  # at run time only when all is imported
     from extras.gateway.wire import Hello

@@ -19,17 +19,18 @@ from activities import deadline
 from activities.errors import ToolError
 from activities.storage.store import Cipher, open_store
 from activities.toolbox.declare.kind import Kind
+from activities.toolbox.foreign import SUFFIX
 from activities.toolbox.http.network import Reach, Web
-from activities.toolbox.mcp.config import CannotOpen, JsonRpcError, Listing
-from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, ServerTables, read_servers, server_of_command
-from activities.toolbox.mcp.process import ServerProcess
-from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from extras.gateway.bridge import name_of, server_variables
 from extras.gateway.offers import server_name
 from extras.gateway.request import Report
 from extras.gateway.results import with_note
 from extras.gateway.wire import Hello
+from extras.mcp.config import CannotOpen, JsonRpcError, Listing
+from extras.mcp.loading import McpTools, ServerTables, read_servers, server_of_command
+from extras.mcp.process import ServerProcess
+from extras.mcp.servers import McpServers
 from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
 
@@ -37,8 +38,8 @@ if TYPE_CHECKING:  # at run time only when the first call is made: its imports t
     from mcp.shared.dispatcher import ProgressFnT
 
     from activities.boundary.tool_loop import ToolLoop
-    from activities.toolbox.mcp.kinds import ForeignTool
     from activities.toolbox.resources import Resources
+    from extras.mcp.kinds import ForeignTool
 
 OTHER_SECONDS = 60.0
 """The timeout in seconds of a request that is no call of a tool."""
@@ -75,10 +76,10 @@ class LocalTools:
         servers."""
         self.problem = ""
         self.kinds: Mapping[str, Kind] = {}
-        self.foreign = ForeignTools()
+        self.foreign = McpTools()
         self._hello, self._environment = hello, environment
         self._process, self._record = process, record
-        self._servers: Servers | None = None
+        self._servers: McpServers | None = None
         self._resources: asyncio.Future[Resources] = asyncio.get_running_loop().create_future()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
         self._loop: ToolLoop | None = None
@@ -107,7 +108,7 @@ class LocalTools:
         async with AsyncExitStack() as stack:
             await self._enter_loop(stack, is_needed=bool(python))
             web, options = Web(Reach.of(())), {"open_seconds": FIRST_SECONDS, "record": self._record, "remedy": CHANGED}
-            servers = Servers(tables.configs, None, web, has_layout=True, process=self._process, **options)
+            servers = McpServers(tables.configs, None, web, has_layout=True, process=self._process, **options)
             self._servers = await stack.enter_async_context(self._entered(servers.opened()))
             asyncio_loop = asyncio.get_running_loop()
             servers.on_notification(lambda _, method, params: _soon(asyncio_loop, heard, method, dict(params or {})))
@@ -156,7 +157,7 @@ class LocalTools:
         return dict(zip(tables.configs, found, strict=True))
 
     @property
-    def servers(self) -> Servers:
+    def servers(self) -> McpServers:
         """The servers of the tools. Raises LookupError before `loaded`."""
         if self._servers is None:
             raise LookupError("the servers are not loaded yet")
@@ -259,7 +260,7 @@ class LocalTools:
         }
 
 
-def tools_result(kinds: Mapping[str, Kind], foreign: ForeignTools) -> dict[str, Any]:
+def tools_result(kinds: Mapping[str, Kind], foreign: McpTools) -> dict[str, Any]:
     """The tools that a gateway offers, with what their servers report about themselves, and what cannot be offered."""
     classified = {found.kind: found for found in foreign.classified}
     offered = {name: kind for name, kind in kinds.items() if not kind.is_hidden}

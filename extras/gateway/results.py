@@ -33,7 +33,7 @@ class Do(StrEnum):
 def success(result: JsonValue, *, is_structured: bool) -> dict[str, Any]:
     """The result of a tool as the content of MCP.
 
-    A foreign tool without an output schema has its content in `text` and `parts`, as `activities.toolbox.mcp.answers`
+    A foreign tool without an output schema has its content in `text` and `parts`, as `extras.mcp.answers`
     writes it; every other result is a value.
     """
     if (

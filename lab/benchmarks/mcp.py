@@ -38,8 +38,6 @@ from activities import deadline
 from activities.boundary.boundary import Boundary
 from activities.storage.store import open_store, sqlite_url
 from activities.toolbox.http.network import Web
-from activities.toolbox.mcp.loading import load_servers
-from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from benchmarks import gateway, processes, report
@@ -49,6 +47,8 @@ from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
 from benchmarks.rounds import Arm, Bare, Replan, Samples
 from benchmarks.work import TEXT, Words, Work
 from client.client import Client as ReplanClient
+from extras.mcp.loading import load_servers
+from extras.mcp.servers import McpServers
 from runtime.client import connect
 from runtime.dev_server import free_port
 from runtime.process import leave
@@ -301,7 +301,7 @@ async def _ways(folder: Path, url: str) -> AsyncIterator[list[Way]]:
     async with AsyncExitStack() as stack:
         engine = await open_store(sqlite_url(folder))
         stack.push_async_callback(engine.dispose)
-        servers = await stack.enter_async_context(Servers(foreign.configs, engine, Web()).opened())
+        servers = await stack.enter_async_context(McpServers(foreign.configs, engine, Web()).opened())
         servers.expect(foreign.listings)
         http = await stack.enter_async_context(deadline.client())
         boundary = Boundary(Resources(engine, http, None, servers=servers))

@@ -27,10 +27,9 @@ from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
 from activities.storage.store import open_store
 from activities.toolbox.declare.tool import Companion
+from activities.toolbox.foreign import ForeignTools
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
-from activities.toolbox.mcp.loading import ForeignTools
-from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from replan import Tool
@@ -125,7 +124,6 @@ async def bench(
     store: str | None = None,
     services: Services | None = None,
     servers: ForeignTools | None = None,
-    has_gateway: bool = False,
     model: LanguageModel | None = None,
     price: Price | None = None,
     loop: ToolLoop | None = None,
@@ -140,9 +138,7 @@ async def bench(
     async with deadline.client(trust_env=False, verify=NO_TLS) as http:
         if model is not None and not isinstance(model, FallbackModel):
             model = MeteredModel(model, price)
-        foreign = servers or ForeignTools()
-        reached = Servers(foreign.configs, engine, Web(Reach.of(allow_hosts)), has_layout=has_gateway)
-        reached.expect(foreign.listings)
+        reached = (servers or ForeignTools()).servers(engine, Web(Reach.of(allow_hosts)))
         asked: dict[str, Any] = {"services": services, "servers": reached, "model": model}
         resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, **asked)
         async with reached.opened():

@@ -9,9 +9,9 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from extras.mcp.tests.foreign import table, wait_until, written
 from tests.crash.places import Place
 from tests.harness import outcome, step
-from tests.mcp.foreign import table, wait_until, written
 from workflows.account.task import TaskStatus
 
 pytestmark = pytest.mark.timeout(120)

@@ -22,13 +22,16 @@ DOORS_OF_EFFECTS = ("console/commands/store.py", "extras/web/page/store.py")
 """What people see of a store of `replan.effects`, which no task and no worker has."""
 MAY_IMPORT: Mapping[str, set[str]] = {
     "workflows": {"workflows"},
-    "activities": {"activities", "workflows"},
+    "activities": {"activities", "extras", "workflows"},
     "runtime": {"runtime", "workflows"},
     "replan": {"replan", "activities", "client", "console", "runtime", "starter", "worker", "workflows"},
     "client": {"client", "runtime", "workflows"},
     "extras/audit": {"activities", "client", "console", "extras", "extras/audit", "workflows"},
     "replan/__main__.py": {"console", "extras", "runtime", "starter", "worker"},
-    "extras/gateway": {"activities", "client", "console", "extras", "extras/gateway", "runtime", "workflows"},
+    "extras/gateway": {
+        *("activities", "client", "console", "extras", "extras/gateway", "extras/mcp", "runtime", "workflows"),
+    },
+    "extras/mcp": {"activities", "extras", "extras/mcp", "workflows"},
     "extras/web": {"activities", "client", "console", "extras", "extras/web", "runtime", "workflows"},
     "console": {"client", "console", "extras", "runtime", "workflows"},
     "extras": set(),

@@ -19,7 +19,7 @@ import pytest
 from extras.gateway import bridge
 from extras.gateway.tests.agents import HELLO, NOT_AGAIN, PAY, SHOP, Agent, Place, said, until
 from extras.gateway.tests.http import tools_of
-from tests.mcp.foreign import command
+from extras.mcp.tests.foreign import command
 from tests.stores import make_old_store
 
 CHANGED = ["notifications/resources/list_changed", "notifications/tools/list_changed"]

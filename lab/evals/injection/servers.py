@@ -18,7 +18,6 @@ from temporalio.client import Client as TemporalClient
 
 from activities.planning.strategies import EFFECTS as PLAN_EFFECTS
 from activities.registration import Abilities
-from activities.toolbox.mcp import writing
 from evals.fakes.model_api import KEY, MODEL, running
 from evals.fakes.openai_api import OpenAIApi
 from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, calls
@@ -26,6 +25,7 @@ from evals.injection import notes_server
 from evals.injection.model import tag, tag_of
 from evals.injection.suites import Call
 from evals.injection.trial import outcome_of, silent
+from extras.mcp import writing
 from replan import Client, TaskHandle
 from replan.plugin import serving
 from runtime.client import connect
@@ -189,7 +189,7 @@ def tools_file(folder: Path, *, is_poisoned: bool, is_reviewed: bool) -> tuple[P
     command = [sys.executable, notes_server.__file__, str(log), "poisoned" if is_poisoned else "plain"]
     file.write_text(f"[servers.notes]\ncommand = {json.dumps(command)}\n", encoding="utf-8")
     if is_reviewed:
-        from activities.toolbox.mcp.loading import load_servers
+        from extras.mcp.loading import load_servers
 
         foreign = load_servers([str(file)], {}, ())
         writing.write(file, foreign.files, foreign.classified)

@@ -5,27 +5,25 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, JsonValue
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.errors import NeedsPerson
 from activities.toolbox.http.network import Web
-from activities.toolbox.mcp import ahead
-from activities.toolbox.mcp.config import Config, Listing
+from activities.toolbox.servers import Servers
+from extras.mcp import ahead
+from extras.mcp.config import Config, Listing
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
     from mcp.shared.dispatcher import ProgressFnT
 
-    from activities.toolbox.mcp.connections import Kept
+    from extras.mcp.connections import Kept
 
 
-class Servers:
-    """The MCP servers of a worker's tools files.
-
-    A Python tool can have a parameter of this type, too, to call the tools of a server.
-    """
+class McpServers(Servers):
+    """The MCP servers of some tools files, with a connection to each that is in use."""
 
     def __init__(
         self,
@@ -43,7 +41,7 @@ class Servers:
         self._kept: dict[str, Kept] = {}
         self._engine = engine
         if configs:
-            from activities.toolbox.mcp import connections
+            from extras.mcp import connections
 
             self._kept = {
                 name: connections.Kept(config, web, has_layout=has_layout, **options)
@@ -60,8 +58,7 @@ class Servers:
             self._kept[name].expected = {listed.name: listed for listed in reversed(listing.tools)}  # the first counts
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator["Servers"]:
-        """Yield the servers; their connections are closed when the block ends."""
+    async def opened(self) -> AsyncIterator[Self]:
         try:
             yield self
         finally:
@@ -72,11 +69,9 @@ class Servers:
         return (await self._kept[server].connection()).listing
 
     def has_ended(self, server: str) -> bool:
-        """Whether the process of a server is certainly gone, so that no call of it goes on."""
         return self._kept[server].has_ended
 
     def restarts(self, server: str) -> int:
-        """How many times the process of a server was started again, without what it had kept in memory."""
         return max(0, self._kept[server].starts - 1)
 
     async def call(
@@ -89,14 +84,6 @@ class Servers:
         result: type[BaseModel] | None = None,
         is_read: bool = False,
     ) -> JsonValue:
-        """Call a tool once, and return its result as JSON: of the form `result`, else as a `ToolAnswer` with text.
-
-        `answers` are a person's answers to the server's questions, by the names of the questions. `is_read` is true if
-        the call changes nothing.
-
-        Raises:
-            ToolError: the call failed; the error records what the failure proves about the effect.
-        """
         if server not in self._kept:
             known = ", ".join(self._kept) or "no server"
             raise NeedsPerson(f"No tools file of this worker names the server {server}: there is {known}.")

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from activities.toolbox.mcp import guesses, tools_file
 from activities.toolbox.registry import ToolMistakes
+from extras.mcp import guesses, tools_file
 from workflows.commands import WORKER
 from workflows.plans.catalogue import Effect
 from workflows.text import few
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import ForeignTool, McpServer
+    from extras.mcp.kinds import ForeignTool, McpServer
 
 HEAD = (
     "# Say of each tool what a call changes (docs/mcp.md#effects). What is written here is what holds without a word:\n"
@@ -146,7 +146,7 @@ def _error_reports(classified: Iterable["ForeignTool"]) -> str:
 
 def _errors_of(schema: Mapping[str, Any]) -> str:
     """What counts as an error of a tool with this output schema; empty if no field of it speaks of errors."""
-    from activities.toolbox.mcp.answers import FAILED, MESSAGES
+    from extras.mcp.answers import FAILED, MESSAGES
 
     properties = schema.get("properties")
     fields = properties if isinstance(properties, Mapping) else {}

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from activities.toolbox.http.network import Web
-from activities.toolbox.mcp.config import CannotOpen, Config
-from activities.toolbox.mcp.servers import Servers
-from activities.toolbox.mcp.stderr import explaining_line
+from extras.mcp.config import CannotOpen, Config
+from extras.mcp.servers import McpServers
+from extras.mcp.stderr import explaining_line
 
 DRAWN = " |╰─▶"
 """What Python and uv draw before a line."""
@@ -182,7 +182,7 @@ async def test_a_server_that_ends_is_explained_by_the_line_that_says_why(tmp_pat
     )
     config = Config("shop", command=[sys.executable, str(program)])
 
-    async with Servers({"shop": config}, None, Web()).opened() as servers:
+    async with McpServers({"shop": config}, None, Web()).opened() as servers:
         with pytest.raises(CannotOpen) as failed:
             await servers.listing("shop")
     assert failed.value.words == "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere'"

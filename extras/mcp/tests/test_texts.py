@@ -9,8 +9,8 @@ from mcp_types import CallToolResult, TextContent
 
 from activities.borders.declared import CODES
 from activities.errors import ToolError
-from activities.toolbox.mcp.answers import TEXTS, AnswerTexts, KnownText
-from activities.toolbox.mcp.tools_file import ErrorRow
+from extras.mcp.answers import TEXTS, AnswerTexts, KnownText
+from extras.mcp.tools_file import ErrorRow
 from workflows.faults.fault import Code
 
 FILE = tomllib.loads(TEXTS.read_text(encoding="utf-8"))

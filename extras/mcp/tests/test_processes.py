@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from activities.toolbox.http.network import Web
-from activities.toolbox.mcp.servers import Servers
-from tests.mcp.foreign import command, lines, loaded, table, wait_until
+from extras.mcp.servers import McpServers
+from extras.mcp.tests.foreign import command, lines, loaded, table, wait_until
 from tests.processes import ROOT
 
 HOLDING = """
 import asyncio, json, sys
 from activities.toolbox.http.network import Web
-from activities.toolbox.mcp.config import Config
-from activities.toolbox.mcp.servers import Servers
+from extras.mcp.config import Config
+from extras.mcp.servers import McpServers
 
 async def hold():
     config = Config("shop", command=sys.argv[1:])
-    async with Servers({"shop": config}, None, Web()).opened() as servers:
+    async with McpServers({"shop": config}, None, Web()).opened() as servers:
         print((await servers.call("shop", "plain", {}))["text"], flush=True)
         await asyncio.sleep(3600)
 
@@ -59,7 +59,7 @@ def test_a_server_and_its_children_end_with_their_worker(mode: str) -> None:
 async def test_a_server_and_its_children_end_when_its_connection_is_closed(tmp_path: Path, mode: str) -> None:
     """As above, when a worker stops; or when the server was killed: the next one may need their files and ports."""
     foreign = loaded(tmp_path, table("pids" if mode == "killed" else mode))
-    async with Servers(foreign.configs, None, Web()).opened() as servers:
+    async with McpServers(foreign.configs, None, Web()).opened() as servers:
         answer: Any = await servers.call("shop", "plain", {})
         server, child = map(int, answer["text"].split())
         if mode == "killed":
@@ -86,7 +86,7 @@ async def test_a_server_has_few_variables_of_its_worker(tmp_path: Path, monkeypa
         f'{text}SHOP_KEY = "MY_SHOP_KEY"\nPATHS = "file:paths"\n',
         {"MY_SHOP_KEY": "open sesame", "OTHER": "hidden"},
     )
-    async with Servers(foreign.configs, None, Web()).opened() as servers:
+    async with McpServers(foreign.configs, None, Web()).opened() as servers:
         answer: Any = await servers.call("shop", "plain", {})
     environment, [at_load, _] = json.loads(answer["text"]), lines(tmp_path / "below" / "names")
 

@@ -17,10 +17,10 @@ import psutil
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
+from extras.mcp.tests import real
+from extras.mcp.tests.foreign import loaded, wait_until, written
 from runtime.dev_server import DevServer
 from tests.harness import DONE, outcome, plan, step
-from tests.mcp import real
-from tests.mcp.foreign import loaded, wait_until, written
 from tests.processes import ROOT, Processes
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from activities.toolbox.http.network import Reach
-from activities.toolbox.mcp.config import Config
-from activities.toolbox.mcp.connections import listings
-from activities.toolbox.mcp.loading import ForeignTools
-from activities.toolbox.mcp.tools_file import ErrorRow
+from extras.mcp.config import Config
+from extras.mcp.connections import listings
+from extras.mcp.loading import McpTools
+from extras.mcp.tests.bad_http import BadHttp, running
+from extras.mcp.tests.foreign import tool_of
+from extras.mcp.tools_file import ErrorRow
 from tests.activities.bench import Bench, bench
-from tests.mcp.bad_http import BadHttp, running
-from tests.mcp.foreign import tool_of
 from workflows.faults.fault import QUADRANT, Applied, Code
 
 TOKEN, SECRET = "t-1", "s-1"
@@ -27,7 +27,7 @@ INITIALIZE = "POST /mcp initialize"
 
 @asynccontextmanager
 async def calling(
-    folder: Path, foreign: ForeignTools, server: BadHttp, allow_hosts: tuple[str, ...] = (), **config: Any
+    folder: Path, foreign: McpTools, server: BadHttp, allow_hosts: tuple[str, ...] = (), **config: Any
 ) -> AsyncIterator[Bench]:
     """Calls of the tools, whose server is this one."""
     async with running(server):
@@ -76,9 +76,7 @@ FAILS: dict[str, tuple[BadHttp, Code, Applied]] = {
 
 @pytest.mark.parametrize("era", ["legacy", pytest.param("modern", marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", FAILS)
-async def test_a_bad_response_is_a_fault_of_its_call_alone(
-    tmp_path: Path, shop: ForeignTools, name: str, era: str
-) -> None:
+async def test_a_bad_response_is_a_fault_of_its_call_alone(tmp_path: Path, shop: McpTools, name: str, era: str) -> None:
     """Another call of the connection has its answer, the next call works, and each effect was applied once."""
     made, code, applied = FAILS[name]
     server = replace(made, era=era, delay=0.5, effects=[], requests=[])
@@ -109,7 +107,7 @@ ROWS: list[tuple[int, dict[str, str], Code, Applied]] = [
 
 @pytest.mark.parametrize(("number", "row", "code", "applied"), ROWS)
 async def test_a_row_of_the_tools_file_says_what_a_status_means(
-    tmp_path: Path, shop: ForeignTools, number: int, row: dict[str, str], code: Code, applied: Applied
+    tmp_path: Path, shop: McpTools, number: int, row: dict[str, str], code: Code, applied: Applied
 ) -> None:
     """As `raises=` does for a tool; without `applied`, it proves what the status proves."""
     errors = {str(number): ErrorRow.model_validate(row)}
@@ -122,7 +120,7 @@ async def test_a_row_of_the_tools_file_says_what_a_status_means(
 
 
 @pytest.mark.parametrize("mode", ["never", "sse-never", "wrong-id"])
-async def test_a_server_that_is_silent_ends_the_attempt_in_time(tmp_path: Path, hasty: ForeignTools, mode: str) -> None:
+async def test_a_server_that_is_silent_ends_the_attempt_in_time(tmp_path: Path, hasty: McpTools, mode: str) -> None:
     """And the next call works."""
     server = BadHttp(mode)
     async with calling(tmp_path, hasty, server) as calls:
@@ -134,7 +132,7 @@ async def test_a_server_that_is_silent_ends_the_attempt_in_time(tmp_path: Path, 
 
 @pytest.mark.parametrize("server", [BadHttp("sse"), BadHttp("redirect", 307)], ids=["a stream", "a moved address"])
 async def test_an_answer_may_come_by_a_stream_or_from_another_address_of_the_server(
-    tmp_path: Path, shop: ForeignTools, server: BadHttp
+    tmp_path: Path, shop: McpTools, server: BadHttp
 ) -> None:
     """Both are what the protocol allows."""
     async with calling(tmp_path, shop, replace(server, effects=[], requests=[])) as calls:
@@ -143,7 +141,7 @@ async def test_an_answer_may_come_by_a_stream_or_from_another_address_of_the_ser
     assert done.result == {"done": True}
 
 
-async def test_a_server_that_takes_no_connection_has_got_nothing(tmp_path: Path, shop: ForeignTools) -> None:
+async def test_a_server_that_takes_no_connection_has_got_nothing(tmp_path: Path, shop: McpTools) -> None:
     """Neither at the start nor later."""
     config = Config("shop", url="http://127.0.0.1:1/mcp")
     async with bench(tmp_path, servers=replace(shop, configs={"shop": config})) as calls:
@@ -157,7 +155,7 @@ async def test_a_server_that_takes_no_connection_has_got_nothing(tmp_path: Path,
 @pytest.mark.parametrize("number", [400, 404, 405])
 @pytest.mark.parametrize(("begins", "token"), [("endpoint", ""), ("endpoint", TOKEN), ("message", "")])
 async def test_a_server_with_the_transport_of_2024_is_named(
-    tmp_path: Path, shop: ForeignTools, number: int, begins: str, token: str
+    tmp_path: Path, shop: McpTools, number: int, begins: str, token: str
 ) -> None:
     """Its status alone would look like a wrong address: there, a stream, if any, does not begin with an endpoint."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -172,7 +170,7 @@ async def test_a_server_with_the_transport_of_2024_is_named(
     assert is_named or f"it answered with HTTP status {number}" in fault.reason
 
 
-async def test_a_session_that_is_gone_is_begun_again_once(tmp_path: Path, shop: ForeignTools) -> None:
+async def test_a_session_that_is_gone_is_begun_again_once(tmp_path: Path, shop: McpTools) -> None:
     """The server has restarted, and has not made the call."""
     server = BadHttp("status", 404, session="a-session")
     async with calling(tmp_path, shop, server) as calls:
@@ -181,7 +179,7 @@ async def test_a_session_that_is_gone_is_begun_again_once(tmp_path: Path, shop: 
     assert server.effects == ["first", "first"] and server.requests.count(INITIALIZE) == 2
 
 
-async def test_a_server_that_knows_no_session_at_all_is_not_asked_for_ever(tmp_path: Path, shop: ForeignTools) -> None:
+async def test_a_server_that_knows_no_session_at_all_is_not_asked_for_ever(tmp_path: Path, shop: McpTools) -> None:
     """A wrong path is for a person."""
     server = BadHttp("status", 404, times=100)
     async with calling(tmp_path, shop, server) as calls:
@@ -202,7 +200,7 @@ SIGNED_IN: dict[str, tuple[dict[str, Any], str, bool]] = {
 
 @pytest.mark.parametrize(("config", "secret", "is_known"), SIGNED_IN.values(), ids=SIGNED_IN)
 async def test_a_client_signs_in_by_a_token_or_its_credentials(
-    tmp_path: Path, shop: ForeignTools, config: dict[str, Any], secret: str, is_known: bool
+    tmp_path: Path, shop: McpTools, config: dict[str, Any], secret: str, is_known: bool
 ) -> None:
     """Wrong ones are for a person, since a retry cannot help; and they are in no text."""
     async with calling(tmp_path, shop, server := BadHttp(token=TOKEN, secret=secret), **config) as calls:
@@ -218,7 +216,7 @@ async def test_a_client_signs_in_by_a_token_or_its_credentials(
 
 @pytest.mark.parametrize("is_allowed", [False, True])
 async def test_an_authorization_server_in_the_private_network_must_be_allowed(
-    tmp_path: Path, shop: ForeignTools, is_allowed: bool
+    tmp_path: Path, shop: McpTools, is_allowed: bool
 ) -> None:
     """The named server says where it is, and may say anything."""
     async with running(BadHttp(token=TOKEN, secret=SECRET)) as other:

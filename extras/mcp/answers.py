@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 
 from activities.errors import ToolError, unproven
 from activities.extent import MAX_BYTES
-from activities.toolbox.mcp.tools_file import ErrorRow
+from extras.mcp.tools_file import ErrorRow
 from workflows.faults.fault import QUADRANT, Code
 from workflows.json_values import canonical
 

@@ -1,23 +1,26 @@
 """Loads the tools files of a worker: reads them, asks their servers what they offer, and makes a tool of each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.toolbox.declare.tool import Tool
-from activities.toolbox.http.network import Reach
-from activities.toolbox.mcp import tools_file
-from activities.toolbox.mcp.config import CannotOpen, Config, Listing
+from activities.toolbox.foreign import ForeignTools
+from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.registry import ToolMistakes
+from extras.mcp import tools_file, writing
+from extras.mcp.config import CannotOpen, Config, Listing
+from extras.mcp.servers import McpServers
+from workflows.plans.catalogue import UNREAD
 from workflows.text import decode_text
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import FilePlace, ForeignTool
+    from extras.mcp.kinds import FilePlace, ForeignTool
 
-SUFFIX = ".toml"
 MISSING = (
     "A tools file with MCP servers needs the package mcp: install the extra, `pip install 'replan[mcp]'`, or in a"
     " checkout `pip install -e '.[mcp]'`."
@@ -27,7 +30,7 @@ log = structlog.get_logger("replan.mcp")
 
 
 @dataclass(frozen=True)
-class ForeignTools:
+class McpTools(ForeignTools):
     """The tools of MCP servers, and how to reach the servers."""
 
     tools: Mapping[Tool[..., Any], str] = field(default_factory=dict)
@@ -39,6 +42,22 @@ class ForeignTools:
     """The tools with the reasons of their effects."""
     files: Mapping[str, str] = field(default_factory=dict)
     """The text of each tools file, by its name."""
+
+    def servers(self, engine: AsyncEngine, web: Web) -> McpServers:
+        servers = McpServers(self.configs, engine, web)
+        servers.expect(self.listings)
+        return servers
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        for found in self.classified:
+            lines = [*([UNREAD[found.unread]] if found.unread else []), *found.listed.oddities, *found.notes]
+            yield from ((found.kind, line) for line in lines)
+
+    def unread_lines(self, tools: Sequence[str]) -> Iterator[str]:
+        return writing.unread_lines(self.classified, tools)
+
+    def write(self, path: Path) -> str:
+        return writing.write(path, self.files, self.classified)
 
 
 @dataclass(frozen=True)
@@ -56,12 +75,12 @@ class ServerTables:
         others: Iterable[Tool[..., Any]],
         *,
         takes_unread: bool = False,
-    ) -> ForeignTools:
+    ) -> McpTools:
         """Make a tool of each tool in `found`: by server, what it lists, or why it cannot be asked.
 
         Raises ToolMistakes for an unusable server or table.
         """
-        from activities.toolbox.mcp import kinds
+        from extras.mcp import kinds
 
         listings = {name: listing for name, listing in found.items() if isinstance(listing, Listing)}
         mistakes = [
@@ -78,16 +97,14 @@ class ServerTables:
         for kind, reason in made.left_out.items():
             log.warning("mcp_tool_left_out", kind=kind, reason=reason)
         files = dict(self.files)
-        return ForeignTools(
-            dict.fromkeys(made.tools, ""), made.left_out, self.configs, listings, made.classified, files
-        )
+        return McpTools(dict.fromkeys(made.tools, ""), made.left_out, self.configs, listings, made.classified, files)
 
 
 def server_of_command(
     name: str, command: Sequence[str], cwd: str, environment: Mapping[str, str], timeout: float
 ) -> ServerTables:
     """The server that a command starts, with all these variables; its calls may take `timeout` seconds."""
-    from activities.toolbox.mcp.kinds import FilePlace
+    from extras.mcp.kinds import FilePlace
 
     table = tools_file.ServerTable(command=tuple(command), cwd=cwd, timeout=timeout)
     config = Config(name, table.command or (), env=environment, cwd=cwd)
@@ -100,7 +117,7 @@ def read_servers(names: Iterable[str], environment: Mapping[str, str]) -> Server
     Raises ToolMistakes for an unusable file.
     """
     try:
-        from activities.toolbox.mcp import kinds
+        from extras.mcp import kinds
     except ModuleNotFoundError as error:
         raise ToolMistakes([MISSING]) from error
     mistakes = list[str]()
@@ -135,7 +152,7 @@ def load_servers(
     reach: Reach | None = None,
     *,
     takes_unread: bool = False,
-) -> ForeignTools:
+) -> McpTools:
     """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
 
     The files may name the variables of `environment` and the Python tools `others`. The servers are started for a
@@ -145,8 +162,8 @@ def load_servers(
     """
     files = list(names)
     if not files:
-        return ForeignTools()
+        return McpTools()
     read = read_servers(files, environment)
-    from activities.toolbox.mcp import connections
+    from extras.mcp import connections
 
     return read.tools(connections.listings(read.configs, reach or Reach()), others, takes_unread=takes_unread)

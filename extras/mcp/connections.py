@@ -43,13 +43,13 @@ from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unrea
 from activities.extent import MAX_BYTES
 from activities.progress import current_progress
 from activities.toolbox.http.network import Reach, Web
-from activities.toolbox.mcp import faults, questions, replies
-from activities.toolbox.mcp.answers import AnswerTexts, answer_of, json_of, tool_error, with_rest, words_of
-from activities.toolbox.mcp.config import CannotOpen, Config, JsonRpcError, Listing, ServerTool
-from activities.toolbox.mcp.process import ServerProcess, program
-from activities.toolbox.mcp.schema import ForeignResult
-from activities.toolbox.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
 from activities.toolbox.schemas.drafts import BadSchema
+from extras.mcp import faults, questions, replies
+from extras.mcp.answers import AnswerTexts, answer_of, json_of, tool_error, with_rest, words_of
+from extras.mcp.config import CannotOpen, Config, JsonRpcError, Listing, ServerTool
+from extras.mcp.process import ServerProcess, program
+from extras.mcp.schema import ForeignResult
+from extras.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
 from workflows.faults.fault import Code
 
 OPEN_SECONDS = 30.0

@@ -12,12 +12,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from activities.toolbox.mcp.config import CannotOpen, Config
-from activities.toolbox.mcp.loading import ForeignTools
-from activities.toolbox.mcp.transports import proxy_to
+from extras.mcp.config import CannotOpen, Config
+from extras.mcp.loading import McpTools
+from extras.mcp.tests.bad_http import BadHttp, response, running
+from extras.mcp.tests.foreign import tool_of
+from extras.mcp.transports import proxy_to
 from tests.activities.bench import bench
-from tests.mcp.bad_http import BadHttp, response, running
-from tests.mcp.foreign import tool_of
 from tests.processes import Processes
 from workflows.faults.fault import Applied, Code, Fault, Quadrant
 
@@ -106,7 +106,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 
 
 async def called(
-    folder: Path, shop: ForeignTools, url: str, allow_hosts: tuple[str, ...] = (), **config: Any
+    folder: Path, shop: McpTools, url: str, allow_hosts: tuple[str, ...] = (), **config: Any
 ) -> Fault | None:
     """Call the tool `shop.do` at this URL; its fault, or None for a success."""
     foreign = replace(shop, configs={"shop": Config("shop", url=url, **config)})
@@ -120,7 +120,7 @@ async def called(
 
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"])
 async def test_the_proxy_of_the_environment_is_used(
-    tmp_path: Path, shop: ForeignTools, environment: pytest.MonkeyPatch, variable: str
+    tmp_path: Path, shop: McpTools, environment: pytest.MonkeyPatch, variable: str
 ) -> None:
     """The name of the server is known only to the proxy, which gets its user and password."""
     async with running(BadHttp()) as server, proxying(server) as proxy:
@@ -132,7 +132,7 @@ async def test_the_proxy_of_the_environment_is_used(
 
 
 async def test_a_server_with_tls_is_reached_by_a_tunnel(
-    tmp_path: Path, shop: ForeignTools, environment: pytest.MonkeyPatch
+    tmp_path: Path, shop: McpTools, environment: pytest.MonkeyPatch
 ) -> None:
     """HTTPS_PROXY counts, and the server's own certificate is checked through the tunnel."""
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -189,7 +189,7 @@ def test_no_proxy_names_servers_that_are_reached_directly(
 
 
 async def test_a_server_on_this_machine_needs_no_usable_proxy(
-    tmp_path: Path, shop: ForeignTools, environment: pytest.MonkeyPatch
+    tmp_path: Path, shop: McpTools, environment: pytest.MonkeyPatch
 ) -> None:
     """A proxy that is no use to this server costs nothing: here one of a kind that needs another package."""
     environment.setenv("ALL_PROXY", f"socks5://me:{SECRET}@proxy.test:1080")
@@ -213,7 +213,7 @@ def test_an_unusable_proxy_is_named_by_its_variable(environment: pytest.MonkeyPa
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_proxy_that_is_down_is_named(
-    tmp_path: Path, shop: ForeignTools, environment: pytest.MonkeyPatch, scheme: str
+    tmp_path: Path, shop: McpTools, environment: pytest.MonkeyPatch, scheme: str
 ) -> None:
     """By host and port, without its password; nothing was sent, and a retry can help."""
     environment.setenv("ALL_PROXY", f"http://me:{SECRET}@{DEAD}")
@@ -225,7 +225,7 @@ async def test_a_proxy_that_is_down_is_named(
 
 
 async def test_a_refused_tunnel_proves_that_nothing_was_sent(
-    tmp_path: Path, shop: ForeignTools, environment: pytest.MonkeyPatch
+    tmp_path: Path, shop: McpTools, environment: pytest.MonkeyPatch
 ) -> None:
     """The proxy was asked only for the tunnel; the error names the proxy and its status."""
     async with running(BadHttp()) as server, proxying(server, refuses=403) as proxy:
@@ -238,7 +238,7 @@ async def test_a_refused_tunnel_proves_that_nothing_was_sent(
 
 @pytest.mark.parametrize(("number", "code"), [(407, Code.UNAUTHORIZED), (503, Code.SERVER_ERROR)])
 async def test_a_status_through_a_proxy_names_the_proxy(
-    tmp_path: Path, shop: ForeignTools, environment: pytest.MonkeyPatch, number: int, code: Code
+    tmp_path: Path, shop: McpTools, environment: pytest.MonkeyPatch, number: int, code: Code
 ) -> None:
     """It may be the proxy's own answer, when it cannot reach the server or knows no such user."""
     async with running(BadHttp("status", number)) as server, proxying(server) as proxy:
@@ -251,7 +251,7 @@ async def test_a_status_through_a_proxy_names_the_proxy(
 
 @pytest.mark.parametrize("is_allowed", [True, False])
 async def test_an_authorization_server_behind_the_proxy_must_be_allowed_by_name(
-    tmp_path: Path, shop: ForeignTools, environment: pytest.MonkeyPatch, is_allowed: bool
+    tmp_path: Path, shop: McpTools, environment: pytest.MonkeyPatch, is_allowed: bool
 ) -> None:
     """The proxy looks its name up, so no address can be checked here: the MCP server may have named any host."""
     oauth = {"client_id": "shop", "client_secret": SECRET, "issuer": "http://login.test"}

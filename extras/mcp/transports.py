@@ -29,10 +29,10 @@ from activities.borders.address import written
 from activities.errors import Refused, ToolError, Unreachable
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web, checked, read_body
-from activities.toolbox.mcp.config import CannotOpen
-from activities.toolbox.mcp.process import ServerProcess
-from activities.toolbox.mcp.questions import ServerQuestion
-from activities.toolbox.mcp.stderr import MAX_LINES, explaining_line
+from extras.mcp.config import CannotOpen
+from extras.mcp.process import ServerProcess
+from extras.mcp.questions import ServerQuestion
+from extras.mcp.stderr import MAX_LINES, explaining_line
 from workflows.faults.fault import Code
 
 UNREADABLE = "the answer is no message of JSON-RPC"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from activities.toolbox.mcp import supervisor
+from extras.mcp import supervisor
 
 LOOK_SECONDS = 0.01
 

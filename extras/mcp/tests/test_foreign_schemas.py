@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from activities.toolbox.mcp.loading import ForeignTools, load_servers
 from activities.toolbox.registry import Registry
 from extras.gateway.local_tools import tools_result
+from extras.mcp.loading import McpTools, load_servers
+from extras.mcp.tests.foreign import asked, lines, table, tool_of, written
 from tests.activities.bench import bench
-from tests.mcp.foreign import asked, lines, table, tool_of, written
 
 Schema = dict[str, Any]
 TEXT: Schema = {"type": "string"}
@@ -36,7 +36,7 @@ ODD: Schema = {
 UNREADABLE: Schema = form(amount={"$ref": "#/$defs/missing"}, key=TEXT)
 
 
-def served(folder: Path, *tools: Schema, more: str = "", takes_unread: bool = False) -> ForeignTools:
+def served(folder: Path, *tools: Schema, more: str = "", takes_unread: bool = False) -> McpTools:
     """The tools of a server that lists `tools`, and answers a call with its arguments; `log` has what it received."""
     (spec := folder / "spec.json").write_text(json.dumps({"tools": tools}))
     text = table("listed", "--contents", spec, "--log", folder / "log")

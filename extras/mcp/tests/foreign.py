@@ -9,10 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncEngine
+
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import Reach, Web
-from activities.toolbox.mcp.loading import ForeignTools, load_servers
-from activities.toolbox.mcp.servers import Servers
+from extras.mcp.loading import McpTools, load_servers
+from extras.mcp.servers import McpServers
 
 SERVER = Path(__file__).with_name("bad_server.py")
 
@@ -36,27 +38,36 @@ def written(folder: Path, text: str, name: str = "shop.toml") -> Path:
 
 def loaded(
     folder: Path, text: str, environment: Mapping[str, str] | None = None, others: tuple[Tool[..., Any], ...] = ()
-) -> ForeignTools:
+) -> McpTools:
     """What a worker loads from a tools file with this text."""
     return load_servers([str(written(folder, text))], environment or {}, others)
 
 
-def serving(foreign: ForeignTools, mode: str, *options: object, server: str = "shop") -> ForeignTools:
+def serving(foreign: McpTools, mode: str, *options: object, server: str = "shop") -> McpTools:
     """The same tools, whose server has begun to misbehave."""
     config = replace(foreign.configs[server], command=command(mode, *options))
     return replace(foreign, configs={**foreign.configs, server: config})
 
 
 @asynccontextmanager
-async def asked(foreign: ForeignTools) -> AsyncIterator[Servers]:
+async def asked(foreign: McpTools) -> AsyncIterator[McpServers]:
     """The servers of the tools, as a gateway reaches them."""
-    servers = Servers(foreign.configs, None, Web(Reach.of(())), has_layout=True)
+    servers = McpServers(foreign.configs, None, Web(Reach.of(())), has_layout=True)
     servers.expect(foreign.listings)
     async with servers.opened():
         yield servers
 
 
-def tool_of(foreign: ForeignTools, kind: str) -> Tool[..., Any]:
+class AtGateway(McpTools):
+    """The tools as a gateway calls them."""
+
+    def servers(self, engine: AsyncEngine, web: Web) -> McpServers:
+        servers = McpServers(self.configs, engine, web, has_layout=True)
+        servers.expect(self.listings)
+        return servers
+
+
+def tool_of(foreign: McpTools, kind: str) -> Tool[..., Any]:
     return next(tool for tool in foreign.tools if tool.__name__ == kind)
 
 

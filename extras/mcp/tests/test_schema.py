@@ -12,8 +12,8 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from activities.toolbox.declare.fields import Fields
 from activities.toolbox.expressions.evaluation import Type
 from activities.toolbox.json_schema import JsonSchema
-from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, arguments_of, result_of
 from activities.toolbox.schemas.drafts import BadSchema
+from extras.mcp.schema import ANSWERS, ForeignArgs, arguments_of, result_of
 
 Schema = dict[str, Any]
 

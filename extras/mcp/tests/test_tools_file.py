@@ -9,12 +9,12 @@ import pytest
 from pydantic import BaseModel
 
 from activities.toolbox.declare.tool import Tool
-from activities.toolbox.mcp import tools_file, writing
-from activities.toolbox.mcp.config import CannotOpen, Config
-from activities.toolbox.mcp.loading import load_servers
 from activities.toolbox.registry import ToolMistakes
+from extras.mcp import tools_file, writing
+from extras.mcp.config import CannotOpen, Config
+from extras.mcp.loading import load_servers
+from extras.mcp.tests.foreign import loaded, table, written
 from replan import tool
-from tests.mcp.foreign import loaded, table, written
 from workflows.plans.catalogue import Effect
 
 SHOP = '[servers.shop]\ncommand = ["x"]\n'

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from activities.toolbox.json_schema import JsonSchema
-from activities.toolbox.mcp import tools_file
 from activities.toolbox.schemas.drafts import BadSchema
+from extras.mcp import tools_file
 from workflows.faults.fault import Code
 from workflows.json_values import digest
 from workflows.text import decode_text

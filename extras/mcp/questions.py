@@ -17,7 +17,7 @@ from mcp_types import (
     Root,
 )
 
-from activities.toolbox.mcp.schema import ANSWERS
+from extras.mcp.schema import ANSWERS
 from workflows.text import legible
 
 MAX_MESSAGE = 300

@@ -13,10 +13,10 @@ from activities.borders.http import DOWN
 from activities.borders.waits import wait_of
 from activities.errors import NeedsPerson, ToolError, answered, unsent
 from activities.scrubbing import text_of
-from activities.toolbox.mcp.answers import tool_error
-from activities.toolbox.mcp.config import CannotOpen
-from activities.toolbox.mcp.tools_file import ErrorRow
-from activities.toolbox.mcp.transports import UNREADABLE, Link, Sent
+from extras.mcp.answers import tool_error
+from extras.mcp.config import CannotOpen
+from extras.mcp.tools_file import ErrorRow
+from extras.mcp.transports import UNREADABLE, Link, Sent
 from workflows.faults.fault import Code, Quadrant
 
 _REJECTED = (INVALID_PARAMS, INVALID_REQUEST)

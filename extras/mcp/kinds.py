@@ -19,12 +19,13 @@ from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.tool import Companion, Tool, ToolOptions, ToolOrigin
 from activities.toolbox.expressions.evaluation import Type
 from activities.toolbox.injection import Key
-from activities.toolbox.mcp import tools_file
-from activities.toolbox.mcp.ahead import Ahead, Noted, mark_of
-from activities.toolbox.mcp.answers import ToolAnswer
-from activities.toolbox.mcp.config import Listing, ServerTool
-from activities.toolbox.mcp.connections import ready_seconds
-from activities.toolbox.mcp.schema import (
+from activities.toolbox.schemas.drafts import BadSchema
+from extras.mcp import tools_file
+from extras.mcp.ahead import Ahead, Noted, mark_of
+from extras.mcp.answers import ToolAnswer
+from extras.mcp.config import Listing, ServerTool
+from extras.mcp.connections import ready_seconds
+from extras.mcp.schema import (
     ANSWERS,
     ForeignArgs,
     ForeignResult,
@@ -32,8 +33,7 @@ from activities.toolbox.mcp.schema import (
     result_of,
     unread_arguments,
 )
-from activities.toolbox.mcp.servers import Servers
-from activities.toolbox.schemas.drafts import BadSchema
+from extras.mcp.servers import McpServers
 from workflows.json_values import canonical
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import pick
@@ -46,7 +46,7 @@ _PLAIN = {"type": "object", "additionalProperties": False, "$schema": "https://j
 MAX_KIND = 100
 """The most characters of a kind's name."""
 
-Observe = Callable[[Servers, str, Mapping[str, JsonValue]], Awaitable[Ahead]]
+Observe = Callable[[McpServers, str, Mapping[str, JsonValue]], Awaitable[Ahead]]
 """Makes the record that is stored ahead of a call with this key and these arguments."""
 
 
@@ -285,7 +285,7 @@ class ForeignTool:
         self.bare = self._tool(ToolOptions())
         return None
 
-    async def ask(self, servers: Servers, arguments: Mapping[str, JsonValue]) -> JsonValue:
+    async def ask(self, servers: McpServers, arguments: Mapping[str, JsonValue]) -> JsonValue:
         """Call the tool, which is a read, and return its result as JSON."""
         return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
 
@@ -350,7 +350,7 @@ class ForeignTool:
         # unknown, and then what was before the first attempt counts.
         ahead, keeps_first = self.ahead, self.effect is not Effect.UNKEYED
 
-        async def call(args: ForeignArgs, servers: Servers, key: Key | None = None) -> Any:
+        async def call(args: ForeignArgs, servers: McpServers, key: Key | None = None) -> Any:
             sent = args.as_sent()
             if row.key is not None:
                 sent[row.key] = str(key)
@@ -367,16 +367,16 @@ class ForeignTool:
                 return result.of_checked(found)
             return found
 
-        annotations: dict[str, Any] = {"args": self.args, "servers": Servers, "return": self.result}
+        annotations: dict[str, Any] = {"args": self.args, "servers": McpServers, "return": self.result}
         function: Callable[..., Any]
         if self.effect is Effect.READ:
 
-            async def function(args: ForeignArgs, servers: Servers) -> Any:
+            async def function(args: ForeignArgs, servers: McpServers) -> Any:
                 return await call(args, servers)
 
         else:
 
-            async def function(args: ForeignArgs, servers: Servers, key: Key) -> Any:
+            async def function(args: ForeignArgs, servers: McpServers, key: Key) -> Any:
                 return await call(args, servers, key)
 
             annotations["key"] = Key
@@ -413,7 +413,7 @@ class ForeignTool:
         if not needs_before and "call.claimed_at" not in {*condition_names, *map(str, rule.using.values())}:
             return None
 
-        async def observe(servers: Servers, key: str, sent: Mapping[str, JsonValue]) -> Ahead:
+        async def observe(servers: McpServers, key: str, sent: Mapping[str, JsonValue]) -> Ahead:
             now = Ahead(claimed_at=datetime.now(UTC))
             if not needs_before:
                 return now
@@ -461,7 +461,7 @@ class ForeignTool:
         fields: dict[str, Any] = {name: (Any, Field(None, alias=alias)) for name, alias in ours.items()}
         arguments = create_model("Reconciled", __base__=ForeignArgs, replan_call_key=(str, ...), **fields)
 
-        async def function(args: Any, servers: Servers) -> Any:
+        async def function(args: Any, servers: McpServers) -> Any:
             sent = args.as_sent()
             key = str(sent.pop("replan_call_key"))
             values: dict[str, Any] = {"args": sent, "call": {"mark": mark_of(key)}}
@@ -478,7 +478,7 @@ class ForeignTool:
                 raise Refused(f"{rule.kind} does not show the effect of the call.", code="not_found")
             return pick({"result": values["result"]}, rule.result, kind) if rule.result else values["result"]
 
-        annotations = {"args": arguments, "servers": Servers, "return": self.result}
+        annotations = {"args": arguments, "servers": McpServers, "return": self.result}
         purpose = f"Find out by {rule.kind} whether a call of {self.kind} was applied."
         options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
         origin = ToolOrigin(self.place, is_hidden=True)
@@ -487,7 +487,7 @@ class ForeignTool:
 
 
 async def _note_ahead(
-    servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue], *, keeps_first: bool
+    servers: McpServers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue], *, keeps_first: bool
 ) -> None:
     """Store the record ahead of a call; with `keeps_first`, only if an earlier attempt has stored none.
 

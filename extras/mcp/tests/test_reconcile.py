@@ -15,12 +15,12 @@ from sqlalchemy import text
 
 from activities.toolbox.declare.tool import Companion, Tool
 from activities.toolbox.http.network import Web
-from activities.toolbox.mcp.ahead import Ahead
-from activities.toolbox.mcp.loading import ForeignTools
-from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry
+from extras.mcp.ahead import Ahead
+from extras.mcp.loading import McpTools
+from extras.mcp.servers import McpServers
+from extras.mcp.tests.foreign import lines, loaded, serving, table, tool_of
 from tests.activities.bench import Bench, bench
-from tests.mcp.foreign import lines, loaded, serving, table, tool_of
 from workflows.faults.fault import Applied, Code, Fault
 
 RUN = "a-run"
@@ -39,7 +39,7 @@ MARKED = "[servers.mark.tools.do]\nmark = 'text'\n"
 
 
 @pytest.fixture(scope="module")
-def shops(tmp_path_factory: pytest.TempPathFactory) -> ForeignTools:
+def shops(tmp_path_factory: pytest.TempPathFactory) -> McpTools:
     """A server with each of the rules."""
     text = "".join(
         f"{table(server=name)}timeout = {2 if name == 'hasty' else 20}\n{TABLE.format(name, rule)}"
@@ -83,7 +83,7 @@ class Shop:
 
 
 @asynccontextmanager
-async def opened(folder: Path, shops: ForeignTools, rule: str, mode: str) -> AsyncIterator[Shop]:
+async def opened(folder: Path, shops: McpTools, rule: str, mode: str) -> AsyncIterator[Shop]:
     """A shop with the rule of this name, whose server misbehaves so."""
     effects = folder / "effects"
     foreign = serving(shops, mode, "--effects", effects, server=rule)
@@ -109,7 +109,7 @@ FOUND: dict[str, tuple[str, str, list[tuple[str, float]], list[tuple[str, float]
 @pytest.mark.parametrize(("rule", "mode", "before", "after", "expected"), FOUND.values(), ids=FOUND)
 async def test_a_condition_says_whether_a_call_was_applied(
     tmp_path: Path,
-    shops: ForeignTools,
+    shops: McpTools,
     rule: str,
     mode: str,
     before: list[tuple[str, float]],
@@ -132,7 +132,7 @@ async def test_a_condition_says_whether_a_call_was_applied(
 
 
 @pytest.mark.parametrize("mode", [APPLIED, LOST])
-async def test_a_mark_tells_our_effect_from_equal_ones(tmp_path: Path, shops: ForeignTools, mode: str) -> None:
+async def test_a_mark_tells_our_effect_from_equal_ones(tmp_path: Path, shops: McpTools, mode: str) -> None:
     """Each attempt of a call has the same one, and no other call has it; nothing needs to be noted."""
     async with opened(tmp_path, shops, "mark", mode) as shop:
         shop.others([("first", 0)])
@@ -146,7 +146,7 @@ async def test_a_mark_tells_our_effect_from_equal_ones(tmp_path: Path, shops: Fo
     assert isinstance(found, Fault) is (mode == LOST) and len(applied) == 1 + (mode == APPLIED)
 
 
-async def test_a_condition_that_is_not_decided_is_for_a_person(tmp_path: Path, shops: ForeignTools) -> None:
+async def test_a_condition_that_is_not_decided_is_for_a_person(tmp_path: Path, shops: McpTools) -> None:
     """Neither "applied" nor "not found": both could repeat or lose an effect."""
     async with opened(tmp_path, shops, "undecided", APPLIED) as shop:
         shop.others([("other", 0)])
@@ -158,7 +158,7 @@ async def test_a_condition_that_is_not_decided_is_for_a_person(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("rule", ["before", "time"])
-async def test_what_is_before_a_call_is_noted_before_it_is_sent(tmp_path: Path, shops: ForeignTools, rule: str) -> None:
+async def test_what_is_before_a_call_is_noted_before_it_is_sent(tmp_path: Path, shops: McpTools, rule: str) -> None:
     """If the store takes no note, nothing is sent."""
     async with opened(tmp_path, shops, rule, "ok") as shop:
         async with shop.calls.engine.begin() as connection:
@@ -168,7 +168,7 @@ async def test_what_is_before_a_call_is_noted_before_it_is_sent(tmp_path: Path, 
         assert shop.applied == [] and fault.applied is Applied.NONE
 
 
-async def test_a_read_that_fails_ahead_of_a_call_sends_nothing(tmp_path: Path, shops: ForeignTools) -> None:
+async def test_a_read_that_fails_ahead_of_a_call_sends_nothing(tmp_path: Path, shops: McpTools) -> None:
     """Without what was before, nobody could tell our effect from another's."""
     (tmp_path / "effects").write_text("no JSON\n")  # of which `count` dies without an answer
     async with opened(tmp_path, shops, "hasty", "ok") as shop:
@@ -178,7 +178,7 @@ async def test_a_read_that_fails_ahead_of_a_call_sends_nothing(tmp_path: Path, s
     assert lines(tmp_path / "effects") == ["no JSON"]
 
 
-async def test_a_call_that_was_never_noted_was_not_sent(tmp_path: Path, shops: ForeignTools) -> None:
+async def test_a_call_that_was_never_noted_was_not_sent(tmp_path: Path, shops: McpTools) -> None:
     """A worker that died before it is no unknown outcome."""
     async with opened(tmp_path, shops, "before", "ok") as shop:
         shop.others([("first", 0)])
@@ -191,7 +191,7 @@ async def test_each_attempt_notes_anew(tmp_path: Path) -> None:
     """An earlier one is only repeated where it was not applied; what others did meanwhile is before the later one."""
     noted = [Ahead(claimed_at=datetime(2026, 11, day, 8, 0, 0, 5, tzinfo=UTC), before={"n": day}) for day in (1, 2)]
     async with bench(tmp_path) as calls:
-        servers = Servers({}, calls.engine, Web())
+        servers = McpServers({}, calls.engine, Web())
         for ahead in noted:
             await servers.note_ahead("a-key", ahead)
         found, other = await servers.ahead("a-key"), await servers.ahead("another")
@@ -199,14 +199,14 @@ async def test_each_attempt_notes_anew(tmp_path: Path) -> None:
     assert found == noted[1] and found.noted("a-key")["claimed_at"] == "2026-11-02T08:00:00+00:00" and other is None
 
 
-async def test_without_a_condition_the_read_itself_decides(tmp_path: Path, shops: ForeignTools) -> None:
+async def test_without_a_condition_the_read_itself_decides(tmp_path: Path, shops: McpTools) -> None:
     """It is a companion as of a Python tool: nothing is noted."""
     do = tool_of(shops, "plain.do").options.reconcile
 
     assert isinstance(do, Companion) and do.tool.__name__ == "plain.count" and do.paths == {"text": "args.text"}
 
 
-def test_the_read_that_reconciles_is_for_no_plan(shops: ForeignTools) -> None:
+def test_the_read_that_reconciles_is_for_no_plan(shops: McpTools) -> None:
     """It is a kind of the worker, and takes the arguments of the call and its key."""
     kinds = Registry(made for made in shops.tools if made.__name__.startswith("before."))
     reconcile = kinds["before.do"].spec.reconcile

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from activities.toolbox.mcp.loading import ForeignTools
-from activities.toolbox.mcp.replies import MAX_TOOLS, UnreadableEntry, tidy_result, tool_of
 from activities.toolbox.registry import ToolMistakes
 from console.commands import doctor
 from console.render.checks import Status
 from extras.gateway import offers, results
+from extras.mcp.loading import McpTools
+from extras.mcp.replies import MAX_TOOLS, UnreadableEntry, tidy_result, tool_of
+from extras.mcp.tests.foreign import AtGateway, asked, loaded, serving, table, tool_of as made_of, written
 from tests.activities.bench import bench
-from tests.mcp.foreign import asked, loaded, serving, table, tool_of as made_of, written
 from tests.processes import ROOT
 from workflows.faults.fault import Applied, Code
 from workflows.inquiries import ToolCard, ToolsFindings
@@ -245,19 +245,17 @@ RESULTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 """What the server answers for a tool without a result schema, and the result of the step."""
 
 
-async def result_of(
-    folder: Path, shop: ForeignTools, kind: str, answer: dict[str, Any], *, layout: bool = False
-) -> Any:
+async def result_of(folder: Path, shop: McpTools, kind: str, answer: dict[str, Any], *, layout: bool = False) -> Any:
     """The result of a call that the server answers so."""
     (file := folder / "contents").write_text(json.dumps(answer))
     served = serving(shop, "contents", "--contents", file)
-    async with bench(Path(mkdtemp(dir=folder)), servers=served, has_gateway=layout) as calls:
+    async with bench(Path(mkdtemp(dir=folder)), servers=AtGateway(**vars(served)) if layout else served) as calls:
         return (await calls.call(made_of(shop, kind))).result
 
 
 @pytest.mark.parametrize("name", RESULTS)
 async def test_what_a_server_sends_beside_its_content_is_in_the_result(
-    tmp_path: Path, shop: ForeignTools, name: str
+    tmp_path: Path, shop: McpTools, name: str
 ) -> None:
     """Of a tool that declares no form of its results; an odd block is a text, and what is too large is counted.
 
@@ -304,7 +302,7 @@ TYPED: dict[str, tuple[list[Any] | None, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", TYPED)
 async def test_content_beside_a_declared_result_is_kept_unless_it_repeats_it(
-    tmp_path: Path, shop: ForeignTools, name: str
+    tmp_path: Path, shop: McpTools, name: str
 ) -> None:
     """The structured content is the result, and its fields are where they were."""
     content, rest = TYPED[name]
@@ -314,7 +312,7 @@ async def test_content_beside_a_declared_result_is_kept_unless_it_repeats_it(
 
 
 async def test_a_declared_result_that_fills_its_room_is_not_refused_for_a_text_beside_it(
-    tmp_path: Path, shop: ForeignTools
+    tmp_path: Path, shop: McpTools
 ) -> None:
     """An effect that was applied would have no result."""
     value = {"done": True, "text": "x" * 48_900}
@@ -338,7 +336,7 @@ BROKEN = (sent([words("Made.")], UNIT), f"Made.\n{IN_WORDS}")
 @pytest.mark.parametrize("kind", ["shop.do", "shop.plain"])
 @pytest.mark.parametrize("name", [*ERRORS, "of a result that breaks its schema"])
 async def test_the_words_of_an_error_are_shown_wherever_they_are(
-    tmp_path: Path, shop: ForeignTools, name: str, kind: str
+    tmp_path: Path, shop: McpTools, name: str, kind: str
 ) -> None:
     """To who decides what follows, and not as a reason; where no schema is declared, none is broken."""
     answer, said = ERRORS.get(name, BROKEN)
@@ -360,7 +358,7 @@ async def test_the_words_of_an_error_are_shown_wherever_they_are(
 SECONDS = 30.0
 
 
-async def test_an_agent_gets_what_is_beside_a_declared_result(tmp_path: Path, shop: ForeignTools) -> None:
+async def test_an_agent_gets_what_is_beside_a_declared_result(tmp_path: Path, shop: McpTools) -> None:
     """After the result as a text; and the `_meta` of an effect, of both sorts of tools."""
     answer = {"content": [IMAGE, words("Ask ann.")], "structuredContent": DONE, "_meta": {"trace": 7}}
     typed = results.success(await result_of(tmp_path, shop, "shop.do", answer, layout=True), is_structured=True)
@@ -370,9 +368,7 @@ async def test_an_agent_gets_what_is_beside_a_declared_result(tmp_path: Path, sh
     assert plain == answer and {**typed, "content": answer["content"]} == answer
 
 
-async def test_a_read_that_is_passed_on_has_no_part_that_an_agent_cannot_read(
-    tmp_path: Path, shop: ForeignTools
-) -> None:
+async def test_a_read_that_is_passed_on_has_no_part_that_an_agent_cannot_read(tmp_path: Path, shop: McpTools) -> None:
     """One odd block would cost it the whole answer."""
     (file := tmp_path / "contents").write_text(json.dumps({"content": [HOLOGRAM, IMAGE], "structuredContent": [1]}))
     async with asked(serving(shop, "contents", "--contents", file)) as servers:

@@ -14,13 +14,13 @@ from activities.providers.messages import AssistantTurn, Reply, StopReason, Tool
 from activities.toolbox.declare.arguments import added_arguments, approvals
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Companion, Tool
-from activities.toolbox.mcp import kinds, tools_file
-from activities.toolbox.mcp.config import Listing, ServerTool
-from activities.toolbox.mcp.kinds import FilePlace, Made, McpServer, tools_of
-from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.registry import Registry
+from extras.mcp import kinds, tools_file
+from extras.mcp.config import Listing, ServerTool
+from extras.mcp.kinds import FilePlace, Made, McpServer, tools_of
+from extras.mcp.loading import McpTools
+from extras.mcp.tests.foreign import lines, loaded, serving, table, tool_of
 from tests.activities.bench import bench
-from tests.mcp.foreign import lines, loaded, serving, table, tool_of
 from workflows.inquiries import PlannedStep
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import MAX_SAYS, Effect
@@ -316,7 +316,7 @@ async def test_a_keyed_tool_gets_the_key_in_the_argument_that_the_file_names(tmp
     assert len({*keys}) == 2 and keys[0] and keys[-1] not in (keys[0], None)
 
 
-def named(shop: ForeignTools, *names: str) -> dict[str, Kind]:
+def named(shop: McpTools, *names: str) -> dict[str, Kind]:
     """Kinds with these names."""
     kind = Registry(shop.tools)["shop.do"]
     return {name: replace(kind, spec=kind.spec.model_copy(update={"kind": name})) for name in names}
@@ -334,7 +334,7 @@ CALLED = {
 
 @pytest.mark.parametrize(("names", "expected"), CALLED.values(), ids=CALLED)
 def test_a_model_calls_a_kind_by_a_name_that_providers_take(
-    shop: ForeignTools, names: tuple[str, ...], expected: list[str]
+    shop: McpTools, names: tuple[str, ...], expected: list[str]
 ) -> None:
     """And each call is one of its kind, whatever it was called."""
     offered = named(shop, *names)

@@ -16,8 +16,8 @@ from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 from pydantic_core import to_json
 
-from activities.toolbox.mcp.config import ServerTool
-from activities.toolbox.mcp.transports import Streams
+from extras.mcp.config import ServerTool
+from extras.mcp.transports import Streams
 from workflows.text import legible
 
 RAW = "io.replan/raw"
