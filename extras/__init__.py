@@ -4,6 +4,7 @@ The other rooms know of an extra only by what its plugin says; an extra that is 
 `workflows/` asks for them: a history replays whatever is installed.
 """
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
@@ -30,6 +31,8 @@ class Plugin(NamedTuple):
 
     commands: Mapping[str, Command] = _NOTHING
     """The commands of the console, by name."""
+    tables: Mapping[str, tuple[str, ...]] = _NOTHING
+    """The modules with a TABLE of exceptions, and the top-level packages that raise them."""
     parts: Mapping[str, str] = _NOTHING
     """The modules that other rooms use, by the name under which they ask `part` for one."""
 
@@ -48,10 +51,10 @@ OF_EXTRA: Mapping[str, str] = MappingProxyType({"bridge": "gateway", "store_page
 @cache
 def plugins() -> Mapping[str, Plugin]:
     """What the extras that are here bring, by the name of the extra."""
-    from pkgutil import iter_modules  # here: the bridge of the gateway starts in milliseconds, and may not need it
-
-    names = sorted(name for _, name, is_package in iter_modules(__path__) if is_package)
-    return {name: import_module(f"{__name__}.{name}.plugin").PLUGIN for name in names}
+    [folder] = __path__
+    # Without pathlib, which takes a third of the time in which a bridge of the gateway starts.
+    names = [name for name in os.listdir(folder) if os.path.isfile(f"{folder}/{name}/plugin.py")]  # noqa: PTH113, PTH208
+    return {name: import_module(f"{__name__}.{name}.plugin").PLUGIN for name in sorted(names)}
 
 
 def part(name: str) -> Any:

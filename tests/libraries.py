@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from activities.borders import WIRES, entry_of, table_of
+from activities.borders import entry_of, table_of, tables
 from activities.borders.table import Cases, Entry, qualified
 from workflows.faults.fault import QUADRANT, Quadrant
 
@@ -29,7 +29,7 @@ AUDITED = ROOT / "extras" / "audit" / "classes.json"
 RECORD_THEM = 'install `pip install --editable ".[libraries]"` and record them with `python -m tests.libraries`'
 WITHOUT_RECORD = {"activities", "anthropic", "openai"}
 """Packages whose classes are not recorded: Replan's own, and the models' SDKs, which have their own tests."""
-PACKAGES = tuple(one for packages in WIRES.values() for one in packages if one not in WITHOUT_RECORD)
+PACKAGES = tuple(one for packages in tables().values() for one in packages if one not in WITHOUT_RECORD)
 STANDARD = tuple(package for package in PACKAGES if package in sys.stdlib_module_names)
 DISTRIBUTIONS = {
     "bson": "pymongo",
@@ -70,7 +70,7 @@ class Recorded:
         One of a parent in the standard library says nothing about the library: RequestException is an OSError.
         """
         package = self.name.partition(".")[0]
-        wire = next(packages for packages in WIRES.values() if package in packages)
+        wire = next(packages for packages in tables().values() if package in packages)
         own = {package} if package in STANDARD else {*wire} - {*STANDARD}
         return entry_of(name for name in (self.name, *self.parents) if name.partition(".")[0] in own)
 

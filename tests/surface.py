@@ -80,7 +80,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Rollback": ("handle", "planned_fields"),
     "Documents": ("library",),
     "Services": ("of",),
-    "Servers": ("expect", "opened", "listing", "request", "on_notification", "note_ahead", "ahead"),
+    "Servers": ("opened",),
     "Web": ("exchange", "parse", "allows_name"),
     "Tool": ("function", "effect", "options", "unknown", "decorator", "pure", "origin"),
     "RunningWorker": ("start", "parts", "failures", "loop"),

@@ -1,16 +1,16 @@
 """Translates exceptions of other libraries to Faults (typed errors as data), with what each exception proves.
 
-One module holds the tables of one wire: `http`, `sql`, `aws`, `google`, `services`, `mongodb`, `kafka`, `mail`,
-`standard`, `validation`, and one for each model's SDK. The most specific class wins. The last table is
-`guessed_status`, for all other classes. The reason of a Fault comes from the table, never from the exception's
-message, which may contain secrets, or instructions for a model.
+One module holds the tables of one wire: `http`, `sql`, `mail`, `standard`, `validation`, one for each model's SDK, and
+those of extras. The most specific class wins. The last table is `guessed_status`, for all other classes. The reason of
+a Fault comes from the table, never from the exception's message, which may contain secrets, or instructions for a
+model.
 """
 
 import importlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from activities.borders import declared, guessed_status, http
@@ -32,6 +32,7 @@ from activities.borders.table import (
     verdict_of,
 )
 from activities.errors import ToolError
+from extras import plugins
 from workflows.faults.fault import Code, Fault, Quadrant
 
 # A new library: its rows go to the module of its wire, its package here, its distribution to the extra `libraries`, its
@@ -50,21 +51,26 @@ WIRES: Mapping[str, tuple[str, ...]] = {
         "oracledb",
         __name__.partition(".")[0],  # our own: `replan` where the wheel is installed
     ),
-    "aws": ("botocore", "boto3", "s3transfer"),
-    "google": ("google", "grpc"),
-    "services": ("stripe", "slack_sdk", "redis"),
-    "mongodb": ("pymongo", "bson", "gridfs"),
-    "kafka": ("confluent_kafka", "cimpl", "kafka", "aiokafka"),
     "mail": ("smtplib",),
     "standard": ("builtins", "asyncio", "concurrent", "json", "queue", "_queue", "socket", "subprocess", "tenacity"),
     "validation": ("pydantic", "pydantic_core"),
     "anthropic": ("anthropic",),
     "openai": ("openai",),
 }
-"""The modules with tables, and the top-level packages for whose exceptions each module has entries."""
+"""The modules here with tables, and the top-level packages for whose exceptions each module has entries."""
 
-KNOWN = frozenset(package for packages in WIRES.values() for package in packages)
-"""The packages that have a table."""
+
+@cache
+def tables() -> Mapping[str, tuple[str, ...]]:
+    """All modules with tables, those of extras too, and the top-level packages that each is about."""
+    ours = {f"{__name__}.{wire}": packages for wire, packages in WIRES.items()}
+    return ours | {module: packages for plugin in plugins().values() for module, packages in plugin.tables.items()}
+
+
+def is_known(package: str) -> bool:
+    """Whether a top-level package has a table."""
+    return any(package in packages for packages in tables().values())
+
 
 _PERSON_FIRST = (
     Quadrant.PERSISTENT_INFRASTRUCTURAL,
@@ -200,8 +206,8 @@ def entries_of(classes: Iterable[str]) -> Iterator[tuple[str, Entry]]:
 @lru_cache(maxsize=1000)
 def table_of(package: str) -> Table:
     """The table of a top-level package: Replan's own, overridden by those of entry points; empty if there is none."""
-    wire = next((wire for wire, packages in WIRES.items() if package in packages), None)
-    known: Table = importlib.import_module(f"{__name__}.{wire}").TABLE if wire else {}
+    module = next((module for module, packages in tables().items() if package in packages), None)
+    known: Table = importlib.import_module(module).TABLE if module else {}
     return {**known, **declared.from_entry_points(package)}
 
 

@@ -5,7 +5,7 @@ import pkgutil
 import sys
 from collections.abc import Iterator, Mapping
 
-from activities.borders import KNOWN, declared, entries_of, entry_of, guessed_status, table_of
+from activities.borders import declared, entries_of, entry_of, guessed_status, is_known, table_of
 from activities.borders.table import Cases, Entry, Proof, Row, class_names, qualified, tells_its_cause
 from activities.errors import ToolError
 from workflows.faults.fault import QUADRANT, Quadrant
@@ -90,7 +90,7 @@ def unknown(package: str) -> list[type[Exception]]:
 
     A class whose parent is in the list is left out.
     """
-    if package in KNOWN or table_of(package):
+    if is_known(package) or table_of(package):
         return []
     found, left = list[type[Exception]](), [*Exception.__subclasses__()]
     while left:

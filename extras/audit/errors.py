@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from activities.borders import WIRES, http, model_errors, table_of
+from activities.borders import http, model_errors, table_of, tables
 from activities.borders.described import FOLLOWS
 from activities.borders.meaning import Fault
 from activities.borders.table import Entry, Proof, Row
@@ -345,7 +345,7 @@ def _rows_by_class_name() -> Mapping[str, Sequence[str]]:
     For a class in CLASSES, it is the row of a parent class; an SQLSTATE may follow the name of this row after a blank.
     """
     found = defaultdict[str, list[str]](list)
-    for packages in WIRES.values():
+    for packages in tables().values():
         for name in table_of(packages[0]):
             if ".vendored." not in name:  # copies of other libraries, which know less of them
                 found[name.rpartition(".")[2]].append(name)

@@ -20,6 +20,7 @@ from activities.toolbox.declare.tool import Companion, Tool, ToolOptions, ToolOr
 from activities.toolbox.expressions.evaluation import Type
 from activities.toolbox.injection import Key
 from activities.toolbox.schemas.drafts import BadSchema
+from activities.toolbox.servers import Servers
 from extras.mcp import tools_file
 from extras.mcp.ahead import Ahead, Noted, mark_of
 from extras.mcp.answers import ToolAnswer
@@ -367,7 +368,7 @@ class ForeignTool:
                 return result.of_checked(found)
             return found
 
-        annotations: dict[str, Any] = {"args": self.args, "servers": McpServers, "return": self.result}
+        annotations: dict[str, Any] = {"args": self.args, "servers": Servers, "return": self.result}
         function: Callable[..., Any]
         if self.effect is Effect.READ:
 
@@ -478,7 +479,7 @@ class ForeignTool:
                 raise Refused(f"{rule.kind} does not show the effect of the call.", code="not_found")
             return pick({"result": values["result"]}, rule.result, kind) if rule.result else values["result"]
 
-        annotations = {"args": arguments, "servers": McpServers, "return": self.result}
+        annotations = {"args": arguments, "servers": Servers, "return": self.result}
         purpose = f"Find out by {rule.kind} whether a call of {self.kind} was applied."
         options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
         origin = ToolOrigin(self.place, is_hidden=True)

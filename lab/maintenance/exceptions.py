@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from activities.borders import WIRES, table_of
+from activities.borders import table_of, tables
 from activities.borders.described import rows_of
 from activities.borders.table import Cases, Entry, Row
 
@@ -44,7 +44,8 @@ def _wire_table(wire: str, choices: dict[str, Cases]) -> Iterator[str]:
     yield f"### {TITLES[wire]}\n"
     yield "| package | exception | code | proves |"
     yield "|---|---|---|---|"
-    for package in WIRES[wire]:
+    [packages] = [packages for module, packages in tables().items() if module.rpartition(".")[2] == wire]
+    for package in packages:
         by_verdict = defaultdict[tuple[str, str], list[str]](list)
         for name, entry in table_of(package).items():
             if name.partition(".")[0] == package and package != "activities":

@@ -112,7 +112,7 @@ def test_every_module_has_a_reader() -> None:
 def _is_found_by_name(module: str) -> bool:
     """Whether it is loaded by its name: a command, a migration, an SDK's table, a package for users' files."""
     if module.startswith("extras."):
-        return module.endswith(".plugin") or module in _named_by_plugins()
+        return module.count(".") == 1 or module.endswith(".plugin") or module in _named_by_plugins()
     by_name = ("console.commands.", "activities.borders.", "activities.toolbox.importable.", "replan")
     return module.startswith(by_name) or ".migrations" in module
 

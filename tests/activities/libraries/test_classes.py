@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from activities.borders import WIRES, entry_of, table_of
+from activities.borders import entry_of, table_of, tables
 from activities.borders.table import Cases, Entry, Row, qualified
 from tests.libraries import IMPORTED_AS, PACKAGES, RECORD_THEM, Recorded, installed, recorded
 
@@ -89,7 +89,7 @@ def test_each_class_has_an_entry_of_its_own_library(package: str) -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_key_of_a_table_is_a_class_and_each_reason_one_sentence(package: str) -> None:
     """A key with a typing error would never be found, nor one of a package that does not lead to the table."""
-    wire = next(packages for packages in WIRES.values() if package in packages)
+    wire = next(packages for packages in tables().values() if package in packages)
     entries = {name: entry for name, entry in table_of(package).items() if name.partition(".")[0] == package}
     sentence = re.compile(r"(?:e\.g\.|[^\n.]|\.(?! ))+\.")
 
