@@ -33,6 +33,8 @@ class Plugin(NamedTuple):
     """The commands of the console, by name."""
     tables: Mapping[str, tuple[str, ...]] = _NOTHING
     """The modules with a TABLE of exceptions, and the top-level packages that raise them."""
+    kinds: tuple[str, ...] = ()
+    """The modules with tools that every worker has."""
     parts: Mapping[str, str] = _NOTHING
     """The modules that other rooms use, by the name under which they ask `part` for one."""
 
@@ -44,7 +46,9 @@ class NotHere(Exception):
         super().__init__(f"extras/{extra}, which is not in this copy of Replan: add that folder of the same version")
 
 
-OF_EXTRA: Mapping[str, str] = MappingProxyType({"bridge": "gateway", "store_page": "web", "tools_files": "mcp"})
+OF_EXTRA: Mapping[str, str] = MappingProxyType(
+    {"bridge": "gateway", "documents": "documents", "store_page": "web", "tools_files": "mcp"}
+)
 """The parts that other rooms ask for, and the extra that has each."""
 
 

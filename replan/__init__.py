@@ -38,7 +38,6 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         open_store as open_store,
     )
     from activities.toolbox.declare.tool import Tool as Tool, tool as tool
-    from activities.toolbox.documents.excerpt import DocumentText as DocumentText
     from activities.toolbox.injection import (
         Documents as Documents,
         Key as Key,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         Web as Web,
         Workspace as Workspace,
     )
+    from activities.toolbox.texts import DocumentText as DocumentText
     from client.client import (
         Client as Client,
         TaskCancelled as TaskCancelled,

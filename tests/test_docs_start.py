@@ -17,7 +17,7 @@ import pytest
 from temporalio.client import Client
 
 from activities.planning.strategies import ENDINGS, PlanStrategy
-from activities.toolbox.builtin import TOOLS
+from activities.toolbox import builtin
 from activities.toolbox.expressions.calculate import calculate
 from activities.toolbox.json_schema import JsonSchema
 from activities.toolbox.registry import Registry
@@ -81,7 +81,7 @@ REPLY = (
 
 def test_the_page_has_each_call_with_its_arguments() -> None:
     """Those that are offered to a model, with each field that it must or may give."""
-    tools = PlanStrategy().tools(asked("x"), Registry([], builtin=TOOLS))
+    tools = PlanStrategy().tools(asked("x"), Registry([], builtin=builtin.tools(has_model=False)))
     plan = tools[0].schema
     [step, *_] = plan["properties"]["steps"]["items"]["anyOf"]
     fields = {tool.name: set(tool.schema["properties"]) for tool in tools}

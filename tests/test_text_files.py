@@ -15,12 +15,12 @@ import pytest
 from pydantic import BaseModel
 
 from activities.planning.selection import _scripted
-from activities.toolbox.documents.document import read as read_document
 from activities.toolbox.http.services import _content_of
 from client.replay import saved
 from client.start import read_plan
 from console.arguments import read_arguments, read_input
 from console.commands.start import read_demonstrations, read_schema
+from extras.documents.document import read as read_document
 from extras.mcp import tools_file
 from extras.mcp.config import Config
 from runtime.keys import add_key, read_keys

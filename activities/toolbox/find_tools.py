@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Tool, tool
-from activities.toolbox.documents.search import FILLER
+from activities.toolbox.texts import FILLER
 from workflows.text import normalized
 
 MAX_SHOWN = 30  # kinds that a model is shown: with more of them it chooses badly, and each request costs more

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx2
 from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
@@ -11,11 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
 from activities.effects.key import Key
 from activities.errors import NeedsPerson
 from activities.providers.messages import LanguageModel
-from activities.toolbox.documents.excerpt import DocumentText, read_from
-from activities.toolbox.documents.library import Libraries, Library
 from activities.toolbox.http.network import Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.servers import Servers
+from activities.toolbox.texts import DocumentText, new_libraries, reader
 from activities.toolbox.workspace import Workspace
 
 __all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Servers", "Services", "Transaction", "Web", "Workspace"]
@@ -26,7 +26,7 @@ class Documents:
     """The task's folder of documents, below the worker's root."""
 
     of_worker: Path | None  # the worker's root; None for a worker without documents
-    libraries: Libraries = field(default_factory=Libraries, repr=False, compare=False)
+    libraries: Any = field(default_factory=new_libraries, repr=False, compare=False)  # the indexes of its folders
     below: str | None = None  # the task's folder, relative to the root; None for the root itself
 
     @property
@@ -35,8 +35,9 @@ class Documents:
         return folder(self.of_worker, self.below)
 
     @property
-    def library(self) -> Library:
-        """The full-text index of the task's folder; raises NeedsPerson as `root`."""
+    def library(self) -> Any:
+        """The full-text index of the task's folder, a `Library` of extras/documents; raises NeedsPerson as `root`."""
+        reader("The index of documents")
         return self.libraries.of(self.root)
 
     def read(self, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
@@ -44,7 +45,8 @@ class Documents:
 
         If there is no document `name`, the rejection suggests similar names from the folder and from `also`.
         """
-        return read_from(self.root, name, page, also)
+        found: DocumentText = reader("Reading documents").read_from(self.root, name, page, also)
+        return found
 
 
 INJECTABLE: Mapping[type, str] = {

@@ -16,9 +16,9 @@ from typing import Any
 
 from activities.borders import declared, described
 from activities.storage.store import spoken
+from activities.toolbox import extra
 from activities.toolbox.declare.kind import Kind, describe
 from activities.toolbox.declare.tool import Tool
-from activities.toolbox.documents import extra
 from activities.toolbox.find_tools import MAX_SHOWN, NAME as FIND_TOOLS, find_tools_among
 from extras import __name__ as extras
 from workflows.plans.catalogue import Effect

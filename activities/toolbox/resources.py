@@ -14,11 +14,11 @@ from activities.providers.messages import LanguageModel
 from activities.providers.metering import StepModel
 from activities.storage.store import reading, transaction, writing
 from activities.toolbox.declare.kind import Kind
-from activities.toolbox.documents.library import Libraries
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.http.services import Services
 from activities.toolbox.injection import Documents, Key, Transaction
 from activities.toolbox.servers import Servers
+from activities.toolbox.texts import new_libraries
 from activities.toolbox.workspace import Workspace, folder_of
 from workflows.calls.header import CallHeader
 from workflows.plans.catalogue import Effect
@@ -54,7 +54,7 @@ class Resources:
         web = Web(Reach.of(allow_hosts))
         self.engine = engine
         self.documents = documents
-        self._libraries = Libraries()
+        self._libraries = new_libraries()
         self._workspace = workspace
         self._shared: Mapping[type, Any] = {
             httpx2.AsyncClient: http,

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 
 from activities.offline.planner import OfflinePlanner
-from activities.toolbox.builtin import TOOLS
+from activities.toolbox import builtin
 from activities.toolbox.registry import Registry
 from examples import desk
 from examples.desk.bookings import Slots
@@ -35,7 +35,7 @@ def send_parcel(args: Parcel) -> Parcel:
     return args
 
 
-KINDS = Registry([send_parcel], builtin=TOOLS, demo=desk.TOOLS)
+KINDS = Registry([send_parcel], builtin=builtin.tools(has_model=False), demo=desk.TOOLS)
 
 
 async def propose(situation: Situation) -> NewSteps | Answer | Question | GiveUp:

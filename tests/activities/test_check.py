@@ -58,7 +58,7 @@ def test_check_shows_the_authors_tools_and_a_verdict(tmp_path: Path) -> None:
     assert price.split() == ["find_the_price_of_an_article", "read", f"{file}:{HEADER.count(chr(10)) + 2}"]
     assert (does, queries) == ("    Find the price of an article.", "    Query.")
     assert strict == "    not strict at openai: 'limit' may be left out" and done.stdout.count("strict") == 1
-    assert others.startswith("Tools that come with Replan: calculate, search, ") and "look" not in others
+    assert others.startswith("Tools that come with Replan: calculate, summarise, ") and "look" not in others
     assert verdict == "4 tools of yours: no mistakes."
     assert tasks.startswith("Open tasks were not looked at: ")
 

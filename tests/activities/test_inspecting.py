@@ -123,13 +123,13 @@ async def test_a_question_about_the_worker_is_answered_with_its_tools(engine: As
     inspecting = inspector(engine, registry, own=registry.own, left_out=["judge"])
     everything = await answer(inspecting, WorkerInquiry())
     tools = await answer(inspecting, ToolsInquiry())
-    search = await answer(inspecting, ToolsInquiry(kind="search"))
+    one = await answer(inspecting, ToolsInquiry(kind="summarise"))
     told = await answer(inspecting, TranscriptInquiry(run="run"))
 
     assert everything.worker is not None and len(everything.tools) == len(builtin.TOOLS)
     assert "worker" not in tools.model_dump() and tools.left_out == ("judge",)
     assert [card.spec.kind for card in tools.tools if card.is_own] == [builtin.TOOLS[0].__name__]
-    assert [card.spec.kind for card in search.tools] == ["search"]
+    assert [card.spec.kind for card in one.tools] == ["summarise"]
     assert (told.transcript, told.more) == ((), False)
 
 

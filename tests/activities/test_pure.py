@@ -147,7 +147,7 @@ def test_a_pure_tool_is_a_read_with_one_attempt_of_a_second() -> None:
     assert (spec.effect, spec.pure, spec.retry, spec.timeout) == ("read", True, "standard", 1.0)
     assert registry["plain"].spec.timeout == 0.2
     assert "    text: string; pure, 1 s" in registry.catalogue().splitlines()
-    own = Registry((), builtin=builtin.TOOLS)
+    own = Registry((), builtin=builtin.tools(has_model=False))
     assert [name for name in own if own[name].spec.pure] == ["calculate", "compose"]
 
 

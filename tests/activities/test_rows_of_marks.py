@@ -17,11 +17,11 @@ from activities.errors import Refused
 from activities.planning.origins.imitations import imitated
 from activities.planning.text_calls import whole_calls
 from activities.providers.messages import ToolCall
-from activities.toolbox.documents.document import read
-from activities.toolbox.documents.excerpt import read_from
 from activities.toolbox.find_tools import ranked
 from activities.toolbox.workspace import Workspace
 from examples.desk.near import folded
+from extras.documents.document import read
+from extras.documents.excerpt import read_from
 from tests.activities.situations import KINDS, asked
 from tests.activities.test_origins import KINDS as TRACED, traced
 from workflows.text import MAX_MARKS

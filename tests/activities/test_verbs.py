@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from activities.offline.planner import OfflinePlanner
 from activities.offline.verbs import VERBS, verbs_of
 from activities.planning.checks import find_mistakes
-from activities.toolbox.builtin import TOOLS
+from activities.toolbox import builtin
 from activities.toolbox.registry import Registry, load
 from runtime.dev_server import DevServer
 from tests import documentation
@@ -217,7 +217,7 @@ async def find(args: Room) -> Room:
 def rooms(tmp_path: Path) -> Registry:
     """The kinds of a worker with a tools file of its own."""
     (file := tmp_path / "rooms.py").write_text(TOOLS_FILE)
-    return Registry(load(file), builtin=TOOLS)
+    return Registry(load(file), builtin=builtin.tools(has_model=False))
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ import pytest
 
 from activities import deadline
 from activities.toolbox.declare.tool import Tool, ToolOptions
-from activities.toolbox.documents.html import MAX_ELEMENTS
 from activities.toolbox.http.fetch_page import MAX_BODY, MAX_TEXT, MAX_TITLE, RESTRICTED, PageAddress, fetch_page
 from activities.toolbox.http.network import MAX_TRAFFIC, MAX_URL, Patience, Reach, Web
 from evals.fakes.http_server import SILENCE, endlessly, reply, streaming
+from extras.documents.html import MAX_ELEMENTS
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench, bench
 from tests.activities.pages import HERE, HTML, PAGE, fault_of, fetch, refused, served, stands_for, whole

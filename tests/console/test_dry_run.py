@@ -141,7 +141,7 @@ def test_a_task_that_has_no_plan_is_refused(desk: Processes) -> None:
 async def planning(client: Client, planner: Planner) -> AsyncIterator[str]:
     """The queue of a worker that plans and does nothing else."""
     queue = f"planning-{uuid.uuid4().hex[:8]}"
-    activities = Planning(planner, Registry(builtin.TOOLS), searchable=True).activities()
+    activities = Planning(planner, Registry(builtin.tools(has_model=False)), searchable=True).activities()
     interceptors = [CallInterceptor(), HeaderInterceptor()]
     worker = serve.build(client, queue, workflows=[InspectWorkflow], activities=activities, interceptors=interceptors)
     async with worker:

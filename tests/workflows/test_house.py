@@ -29,7 +29,7 @@ SCRIPTS_OF_MAINTENANCE = (
     *("slim", "lines", "names", "contexts", "mutants"),
 )
 ENTRIES = {
-    *("extras.mcp.supervisor", "activities.toolbox.documents.pdf_child", "runtime.dev_server"),
+    *("extras.mcp.supervisor", "extras.documents.pdf_child", "runtime.dev_server"),
     *("worker", "starter", "console.demo", *(f"maintenance.{name}" for name in SCRIPTS_OF_MAINTENANCE)),
 }
 """Modules that are run: by people, by a Makefile, by the build of the wheel, as a child process."""

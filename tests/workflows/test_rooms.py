@@ -31,6 +31,7 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "extras/gateway": {
         *("activities", "client", "console", "extras", "extras/gateway", "extras/mcp", "runtime", "workflows"),
     },
+    "extras/documents": {"activities", "extras", "extras/documents", "workflows"},
     "extras/libraries": {"activities", "extras", "extras/libraries", "workflows"},
     "extras/mcp": {"activities", "extras", "extras/mcp", "workflows"},
     "extras/web": {"activities", "client", "console", "extras", "extras/web", "runtime", "workflows"},

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 from activities.borders.http import STATUS
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
-from activities.toolbox.documents import html
 from activities.toolbox.http.network import MAX_URL, Web, read_body
+from activities.toolbox.texts import HtmlText, encoding_of, reader
 from workflows.faults.fault import QUADRANT, Quadrant
 
 MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
@@ -60,17 +60,18 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
     async with web.get(args.url) as answer:
         media = _media_type(answer)
         body = await read_body(answer, MAX_BODY, web.patience.reading)
-    encoding = html.encoding_of(body.content, answer.charset_encoding)
+    encoding = encoding_of(body.content, answer.charset_encoding)
     if b"\x00" in body.content[:1024] and not encoding.startswith("utf-16"):
         raise Refused("The page is declared as text but is binary: use another one.", code="unexpected_result")
     if _HTML.fullmatch(media) or (not media and body.content.lstrip().startswith(b"<")):
-        page = await web.parse(lambda: html.text_of(body.content, charset=encoding, max_text=MAX_READ))
+        text_of = reader("The text of HTML").text_of
+        page = await web.parse(lambda: text_of(body.content, charset=encoding, max_text=MAX_READ))
         if page.cut and not page.text:
             raise Refused(f"The page cannot be read, as {page.cut}: use another one.", code="unexpected_result")
     else:
         # No encoding needs more than four bytes for a character.
         text = body.content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
-        page = html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
+        page = HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
     cut = body.cut or (f"cut where {page.cut}" if page.cut else "")
     if len(page.text) > MAX_TEXT:
         cut = f"cut after {MAX_TEXT:,} characters"

@@ -12,10 +12,10 @@ from pydantic_core import from_json
 from activities.borders import judge
 from activities.errors import Refused, ToolError
 from activities.toolbox.declare.tool import tool
-from activities.toolbox.documents import html
 from activities.toolbox.http.network import MAX_URL, READ_DEADLINE, read_body
 from activities.toolbox.http.services import HEADER_NAME, HEADER_VALUE, Services, service_at
 from activities.toolbox.injection import Key
+from activities.toolbox.texts import encoding_of
 from workflows.json_values import canonical, depth
 from workflows.plans.proposal import MAX_DEPTH
 
@@ -137,6 +137,6 @@ def _body(answer: httpx2.Response, content: bytes) -> tuple[JsonValue, str]:
                 return read, ""
         except ValueError:
             pass  # no JSON: returned as text
-    encoding = html.encoding_of(content, answer.charset_encoding)
+    encoding = encoding_of(content, answer.charset_encoding)
     text = _CONTROL.sub(" ", content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace"))
     return text[:MAX_TEXT], f"cut after {MAX_TEXT:,} characters" if len(text) > MAX_TEXT else ""

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
-from activities.toolbox.documents.extra import MissingPackage
+from activities.toolbox.extra import MissingPackage
 
 MAX_TEXT = 100_000  # characters
 MAX_SENTENCE = 600  # characters of a sentence; a longer sentence is split

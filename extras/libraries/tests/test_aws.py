@@ -176,7 +176,7 @@ async def test_a_call_of_aws_without_an_answer_proves_only_what_it_must() -> Non
 async def test_a_certificate_that_is_not_trusted_needs_a_person() -> None:
     """No retry makes a certificate valid."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(Path(__file__).parents[2] / "site.example.pem")
+    tls.load_cert_chain(Path(__file__).parents[3] / "tests" / "site.example.pem")
     async with streaming(lambda _head: endlessly(reply(200), b""), tls=tls) as server:
         error = await failing(client("s3", server.url).list_buckets)
 

@@ -21,7 +21,7 @@ from tests.activities.bench import bench
 from tests.processes import Processes
 from workflows.faults.fault import Applied, Code, Fault, Quadrant
 
-PEM = Path(__file__).parents[1] / "site.example.pem"
+PEM = Path(__file__).parents[3] / "tests" / "site.example.pem"
 TOKEN = "t-1"  # noqa: S105  # of the tests
 SHOP, SITE = "mcp.shop.test", "site.example"
 """Names that no resolver has: only a proxy reaches them."""

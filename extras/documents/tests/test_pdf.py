@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.documents.document import MEGABYTES, SECONDS, Document, Page, UnreadableDocument, read_pdf
-from tests.activities.pdfs import BOMBS, BROKEN, FLATE, packed, pdf, raw, zeros
+from extras.documents.document import MEGABYTES, SECONDS, Document, Page, UnreadableDocument, read_pdf
+from extras.documents.tests.pdfs import BOMBS, BROKEN, FLATE, packed, pdf, raw, zeros
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGES = [f"Page {number} of the book." for number in range(1, 31)]
 
 MEASURE = """
 import json, resource, sys, tracemalloc
 from pathlib import Path
-from activities.toolbox.documents.document import UnreadableDocument, read_pdf
+from extras.documents.document import UnreadableDocument, read_pdf
 tracemalloc.start()
 for path in sys.argv[1:]:
     with Path(path).open("rb") as file:

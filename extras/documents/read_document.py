@@ -3,8 +3,8 @@
 from pydantic import BaseModel, Field
 
 from activities.toolbox.declare.tool import tool
-from activities.toolbox.documents.excerpt import DocumentText
 from activities.toolbox.injection import Documents
+from activities.toolbox.texts import DocumentText
 
 
 class DocumentName(BaseModel):

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from activities.errors import Busy
-from activities.toolbox.documents.document import (
+from activities.toolbox.extra import MissingPackage
+from extras.documents.document import (
     MAX_FILES,
     MAX_TITLE,
     Document,
@@ -23,7 +24,6 @@ from activities.toolbox.documents.document import (
     documents,
     read,
 )
-from activities.toolbox.documents.extra import MissingPackage
 
 
 class Passage(NamedTuple):

@@ -6,36 +6,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from activities.errors import Refused
-from activities.toolbox.documents.document import Document, UnreadableDocument, documents, of_text, read
-from activities.toolbox.documents.library import title_of
+from activities.toolbox.texts import DocumentText
+from extras.documents.document import Document, UnreadableDocument, documents, read
+from extras.documents.library import title_of
 from workflows.text import normalized
 
 MAX_TEXT = 20_000  # characters that one call returns
 MAX_NEAREST, MAX_NAMED = 5, 20
 _FOREIGN = re.compile(r"[\x00-\x1f\x7f\\]|^[A-Za-z][A-Za-z0-9+.-]*:")
 """Matches control characters, backslashes, and the beginning of a URL or a drive: no document has such a name."""
-
-
-class DocumentText(BaseModel):
-    """The text of some pages of a document: as many as one call of a tool returns."""
-
-    name: str
-    title: str
-    text: str
-    first: int
-    last: int
-    pages: int
-    left_out: str | None = None
-    """Which parts of the document from page `first` on are missing from `text`, and how to read them; None if no part
-    is missing."""
-
-    @classmethod
-    def of(cls, name: str, text: str, *, title: str, page: int = 1) -> "DocumentText":
-        """Return the pages from `page` on of a Markdown text that is not in a file."""
-        return excerpt(name, of_text(text, title=title, has_headings=True), page)
 
 
 def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:

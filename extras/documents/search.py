@@ -9,9 +9,10 @@ from pydantic import BaseModel, Field
 
 from activities.errors import Busy, Refused
 from activities.toolbox.declare.tool import tool
-from activities.toolbox.documents.document import SUFFIXES
-from activities.toolbox.documents.library import CUT, END, FIRST, Library, Match
 from activities.toolbox.injection import Documents
+from activities.toolbox.texts import FILLER
+from extras.documents.document import SUFFIXES
+from extras.documents.library import CUT, END, FIRST, Library, Match
 from workflows.text import normalized
 
 MAX_TERMS, MAX_WIDER = 12, 5
@@ -60,10 +61,6 @@ def search(args: Query, documents: Documents) -> Found:
 
 
 _TERM = re.compile(r"[^\W_]+(?:[-.'\u2019][^\W_]+)*")
-FILLER = re.compile(
-    "an?|and|any|are|as|at|be|by|can|do|does|for|from|how|i|in|is|it|me|my|of|on|or|our|the|their|to|us|was|we|what|"
-    "when|where|which|who|will|with|you|your"
-)
 
 
 def _terms(query: str) -> list[str]:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from activities.toolbox.documents.extra import NEEDED_FOR, missing
-from tests.activities.pdfs import pdf
+from activities.toolbox.extra import NEEDED_FOR, missing
+from extras.documents.tests.pdfs import pdf
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CALLS = """
 import asyncio, json, sys
 from pathlib import Path
-from activities.toolbox.documents import html
-from activities.toolbox.documents.read_document import DocumentName, read_document
-from activities.toolbox.documents.search import Query, search
+from extras.documents import html
+from extras.documents.read_document import DocumentName, read_document
+from extras.documents.search import Query, search
 from activities.toolbox.reasoning.summarise import LongText, summarise
 from replan import Documents, NeedsPerson
 

@@ -9,14 +9,14 @@ from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
 from activities.errors import Refused
-from activities.toolbox.documents.document import MAX_FILE
-from activities.toolbox.documents.read_document import DocumentName, read_document
-from activities.toolbox.documents.search import Found, Query, search
 from activities.toolbox.injection import Documents
-from tests.activities.pdfs import BROKEN, pdf
+from extras.documents.document import MAX_FILE
+from extras.documents.read_document import DocumentName, read_document
+from extras.documents.search import Found, Query, search
+from extras.documents.tests.pdfs import BROKEN, pdf
 from tests.unprivileged import open_folder, unprivileged
 
-SHOP = Documents(Path(__file__).parents[2] / "examples" / "documents")
+SHOP = Documents(Path(__file__).parents[3] / "examples" / "documents")
 POLICY = """# Refund policy
 
 Lamps may be sent back.

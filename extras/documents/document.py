@@ -12,8 +12,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from activities.toolbox.documents.extra import MissingPackage
-from activities.toolbox.documents.html import text_of
+from activities.toolbox.extra import MissingPackage
+from extras.documents.html import text_of
 from workflows.text import decode_text, normalized
 
 PAGE = 8_000  # characters of a page, in a document without pages of its own

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from activities.errors import Busy
-from activities.toolbox.documents.library import MAX_LIBRARIES, MAX_TOTAL, TICK, Libraries, Library
-from activities.toolbox.documents.search import Query, search
 from activities.toolbox.injection import Documents
-from tests.activities.pdfs import BROKEN, pdf
+from extras.documents.library import MAX_LIBRARIES, MAX_TOTAL, TICK, Libraries, Library
+from extras.documents.search import Query, search
+from extras.documents.tests.pdfs import BROKEN, pdf
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import time
 import pytest
 from hypothesis import given, strategies as st
 
-from activities.toolbox.documents.html import CHUNK, MAX_DEPTH, MAX_ELEMENTS, encoding_of, text_of
+from activities.toolbox.texts import encoding_of
+from extras.documents.html import CHUNK, MAX_DEPTH, MAX_ELEMENTS, text_of
 
 SIZE = 2_000_000
 

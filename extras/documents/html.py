@@ -2,20 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from activities.toolbox.documents.extra import MissingPackage
+from activities.toolbox.extra import MissingPackage
+from activities.toolbox.texts import HtmlText, encoding_of
 
 MAX_TEXT = 2_000_000  # characters of text that are read from one page
 MAX_DEPTH = 1_000  # levels of nested elements; with more levels the parser needs quadratic time
 MAX_ELEMENTS = 200_000  # elements of one page; reading them takes about half a second
 CHUNK = 16_384  # bytes between two checks of these limits
-
-
-class HtmlText(NamedTuple):
-    title: str  # the page's title, else its first heading, else empty
-    text: str  # lines of Markdown: `## Heading`, `- item`, `cell | cell`; its only control characters end lines
-    cut: str  # why the text is not the whole page, e.g. "its elements are nested too deep"; empty if it is
 
 
 def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> HtmlText:
@@ -44,32 +38,6 @@ def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MA
         parser.feed(b" ")  # the parser rejects a page of no bytes
         parser.close()
     return lines.page()
-
-
-_MARKS: Mapping[bytes, str] = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-_META = re.compile(rb"<meta[^>]{0,200}?charset\s{0,9}=\s{0,9}[\"']?([\w-]{1,32})", re.IGNORECASE)
-_KNOWN = re.compile(
-    r"(?:iso-?8859-(?:[2-9]|1[013-6])|windows-125[0-8]|cp125[0-8]|utf-?8|utf-?16|utf-16[lb]e|koi8-[ru]|mac-?(?:roman|cyrillic)"
-    r"|gb2312|gbk|gb18030|big5(?:-hkscs)?|shift[-_]jis|euc-(?:jp|kr)|iso-2022-jp)",
-    re.IGNORECASE | re.ASCII,
-)
-"""Names of the encodings of web pages (https://encoding.spec.whatwg.org). A page that names another encoding is read as
-UTF-8, because Python needs quadratic time for some other encodings."""
-_LATIN = re.compile(r"(?:us-?)?ascii|iso-?8859-1|latin-?1", re.IGNORECASE | re.ASCII)
-"""Names of encodings that browsers read as windows-1252."""
-
-
-def encoding_of(content: bytes, declared: str | None) -> str:
-    """A page's encoding: its byte order mark, else `declared` (from the HTTP header), else its `<meta>`, else UTF-8."""
-    for mark, encoding in _MARKS.items():
-        if content.startswith(mark):
-            return encoding
-    found = _META.search(content[:2048])
-    meta = found[1].decode("ascii", errors="replace") if found else ""
-    name = (declared or ("utf-8" if meta.lower().startswith("utf-16") else meta)).strip()
-    if _LATIN.fullmatch(name):
-        return "cp1252"
-    return name.replace("_", "-") if _KNOWN.fullmatch(name) else "utf-8"
 
 
 _HIDDEN = re.compile(

@@ -8,15 +8,16 @@ from hypothesis import given, strategies as st
 from pydantic import JsonValue
 
 from activities.errors import Refused
-from activities.toolbox.documents.document import MAX_FILE
-from activities.toolbox.documents.excerpt import MAX_TEXT, DocumentText
-from activities.toolbox.documents.read_document import DocumentName, read_document
 from activities.toolbox.injection import Documents
+from activities.toolbox.texts import DocumentText
+from extras.documents.document import MAX_FILE
+from extras.documents.excerpt import MAX_TEXT
+from extras.documents.read_document import DocumentName, read_document
+from extras.documents.tests.pdfs import BOMBS, BROKEN, packed, pdf
 from tests.activities.bench import Bench
-from tests.activities.pdfs import BOMBS, BROKEN, packed, pdf
 from workflows.faults.fault import Code, Fault
 
-EXAMPLES = Documents(Path(__file__).parents[2] / "examples" / "documents")
+EXAMPLES = Documents(Path(__file__).parents[3] / "examples" / "documents")
 DIARY = "Diary\n" + "".join(f"Day {day}: nothing happened.\n" for day in range(1, 3001))
 BOOK = [f"Page {number}. " + "word " * 1000 for number in range(1, 11)]
 
