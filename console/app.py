@@ -19,9 +19,7 @@ from workflows.commands import STARTER
 
 # A command NAME is the function `NAME_command` in console/commands/NAME.py.
 CORE = {
-    "start": Command(
-        "Run", "Start a task and follow it.", 'start --task "calculate 18% of 2450" --json'
-    ),
+    "start": Command("Run", "Start a task and follow it.", 'start --task "calculate 18% of 2450" --json'),
     "call": Command("Run", "Run one step. The quickest way to try a tool.", """call get_price '{"sku": "A-17"}'"""),
     "list": Command(
         "Look",

@@ -12,8 +12,8 @@ from typing import Any
 
 from tests.containers import images
 from tests.containers.engine import PROJECT, Engine
-from tests.deploy.composition import FILE, services
 from tests.processes import ROOT
+from tests.whole.deploy.composition import FILE, services
 
 HERE = Path(__file__).parent
 HEALTHY_SECONDS = 240

@@ -16,10 +16,10 @@ from pathlib import Path
 from runtime.temporal_cli import Say, find_cli, spoken
 from tests.containers import engine as engines
 from tests.containers.engine import Engine
-from tests.deploy.composition import services
-from tests.deploy.dockerfile import stages
 from tests.stack import programs
 from tests.stack.programs import Source, built
+from tests.whole.deploy.composition import services
+from tests.whole.deploy.dockerfile import stages
 
 HERE = Path(__file__).parent / "images"
 BASE = "replan.test/debian:bookworm"

@@ -10,7 +10,7 @@ from console.demo import TASK
 from runtime.temporal_cli import spoken
 from tests.containers.composed import TOKEN, Composed, published
 from tests.containers.engine import EngineFailed
-from tests.deploy.composition import services
+from tests.whole.deploy.composition import services
 
 pytestmark = pytest.mark.timeout(3000)  # the first one waits for images, and until everything is up
 PATIENCE = 120

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.deploy.dockerfile import Stage, stages
 from tests.processes import ROOT
+from tests.whole.deploy.dockerfile import Stage, stages
 
 ABSOLUTE = re.compile(r"(?<![\w./:])/(?=[a-z])")
 LANGUAGE = {"LANG": "C.UTF-8"}

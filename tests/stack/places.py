@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtime.dev_server import free_port
-from tests.deploy.composition import Service
 from tests.processes import ROOT
 from tests.stack import image
 from tests.stack.programs import Programs
+from tests.whole.deploy.composition import Service
 
 SERVER = "temporal"
 PORTS = [

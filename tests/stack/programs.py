@@ -20,7 +20,7 @@ from platformdirs import user_cache_path
 from evals.fakes.postgresql import MISSING, find_postgresql
 from runtime.child import end, exited, last_line, spawn
 from runtime.temporal_cli import BUILD_SECONDS, SAY_EVERY_SECONDS, Say, find_cli, spoken
-from tests.deploy.composition import services
+from tests.whole.deploy.composition import services
 
 NEWER = "v1.32.0"
 """A server that can pause whole workflows, which the one of the Temporal CLI cannot."""

@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from evals.fakes import postgresql
 from runtime.child import POLL_SECONDS, end, last_line, spawn
 from runtime.client import answers
-from tests.deploy.composition import Service, services
 from tests.stack import image
 from tests.stack.places import SERVER, Places
+from tests.whole.deploy.composition import Service, services
 
 START_SECONDS = 120
 

@@ -13,10 +13,10 @@ from temporalio.client import Client
 from console.demo import TASK
 from runtime.settings import DEFAULT_QUEUE
 from runtime.temporal_cli import spoken
-from tests.deploy.composition import services
 from tests.harness import outcome
 from tests.processes import ROOT
 from tests.stack.stack import Stack
+from tests.whole.deploy.composition import services
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 

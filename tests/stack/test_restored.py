@@ -10,9 +10,9 @@ from temporalio.client import Client, WorkflowHandle
 
 from runtime.settings import DEFAULT_QUEUE
 from tests import documentation
-from tests.deploy.composition import services
 from tests.harness import outcome
 from tests.stack.stack import Stack
+from tests.whole.deploy.composition import services
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from sqlalchemy.engine import URL
 
-from tests.deploy.composition import services
 from tests.processes import ROOT
 from tests.stack.stack import Stack
+from tests.whole.deploy.composition import services
 
 ROUNDS = 2
 TASKS = os.environ.get("CROWD_TASKS", "200")

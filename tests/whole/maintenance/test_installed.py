@@ -16,8 +16,8 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.installation import BUILD, VERSION, build, environment
 from tests.own_worker import CONVERTER, QUEUE, OrderWorkflow
 from tests.processes import ROOT, Processes
-from tests.test_docs_start import check_service
 from tests.test_plugin import running
+from tests.whole.test_docs_start import check_service
 from workflows.account import search_attributes
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from tests.deploy.composition import services
-from tests.deploy.dockerfile import entrypoint, sent, stages
 from tests.processes import ROOT
+from tests.whole.deploy.composition import services
+from tests.whole.deploy.dockerfile import entrypoint, sent, stages
 from tests.workflows.test_rooms import ROOMS, SCRIPTS
 
 *BUILDERS, IMAGE = stages()

@@ -1,4 +1,4 @@
-module replan/tests/deploy/grafana
+module replan/tests/whole/deploy/grafana
 
 go 1.24
 

@@ -11,14 +11,14 @@ from evals.fakes.model_api import running as model_running
 from evals.fakes.script import finishes, proposes, step as written
 from maintenance import dashboards
 from runtime.dev_server import DevServer, free_port
-from tests.deploy import monitoring
-from tests.deploy.composition import on_host, services
-from tests.deploy.monitoring import Prometheus, document, promtool
-from tests.deploy.test_alerts import QUERIES
 from tests.harness import outcome, step
 from tests.processes import ROOT, Processes
 from tests.providers.planning import MAKER, api_of
 from tests.providers.test_worker import DEFAULTS, environment
+from tests.whole.deploy import monitoring
+from tests.whole.deploy.composition import on_host, services
+from tests.whole.deploy.monitoring import Prometheus, document, promtool
+from tests.whole.deploy.test_alerts import QUERIES
 from workflows.account.metrics import BREAKER_STATE, INCIDENTS, OLDEST_REQUEST, WAITING_TASKS
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow

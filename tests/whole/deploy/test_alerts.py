@@ -11,10 +11,10 @@ import yaml
 
 from maintenance import dashboards
 from maintenance.dashboards import DASHBOARDS, WINDOW
-from tests.deploy.monitoring import FOLDER, document, promtool
-from tests.deploy.situations import SITUATIONS, Situation
 from tests.gate import sampled
 from tests.processes import ROOT
+from tests.whole.deploy.monitoring import FOLDER, document, promtool
+from tests.whole.deploy.situations import SITUATIONS, Situation
 from workflows.account.metrics import COUNTED, METRICS, OF_ACTIVITIES
 
 RULES = document("alerts.yml")["groups"][0]["rules"]

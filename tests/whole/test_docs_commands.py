@@ -12,21 +12,22 @@ import pytest
 
 from replan.effects import Effects
 from runtime.dev_server import find_cli, free_port
-from tests import documentation, test_docs_tools
+from tests import documentation
 from tests.documentation import PAGES, Line
 from tests.processes import ROOT, Processes
+from tests.whole import test_docs_tools
 
 KEYS = documentation.printed()
 ELSEWHERE = {
-    r"python (with_line|payments|paying_agent)\.py.*|cat \w+\.txt": "tests/test_docs_start.py runs them in their order",
-    r"python starter\.py --task \"charge ann .*": "tests/maintenance/test_pictures.py draws it, with its tools",
+    r"python (with_line|payments|paying_agent)\.py.*|cat \w+\.txt": "test_docs_start.py runs them in their order",
+    r"python starter\.py --task \"charge ann .*": "tests/whole/maintenance/test_pictures.py draws it, with its tools",
     r"OPENAI_BASE_URL=.*": "no such server is here: tests/providers/test_worker.py has one",
-    r"make demo": "tests/test_readme.py runs it",
-    r"pip install '?replan.*|replan .*": "tests/maintenance/test_installed.py runs what the wheel installs",
+    r"make demo": "tests/whole/test_readme.py runs it",
+    r"pip install '?replan.*|replan .*": "tests/whole/maintenance/test_installed.py runs what the wheel installs",
     r"make (test(-all|-stack)?|check|clean|pictures|lock|audit|bench)( \S+)?": "minutes, a network, or what runs here",
     r"(CONTAINERS=docker )?make test-containers": "it takes minutes, and root",
     r"\S+ -m pip install .*": "it would change the environment that runs here",
-    r"(docker|cp) .*": "tests/containers runs them, and tests/deploy/test_pages.py holds what they name",
+    r"(docker|cp) .*": "tests/containers runs them, and tests/whole/deploy/test_pages.py holds what they name",
     r"(REPLAN_TOKEN=\.\.\. )?python starter\.py serve.*|curl .*": "it serves until Ctrl-C: extras/web/tests asks it",
     r"python starter\.py mcp .*": "it serves an agent until that ends: extras/gateway/tests has agents",
     r".* --strategy react( --calls text)?": "no model plans here: tests/console/test_transcript.py has one",
@@ -37,7 +38,7 @@ ELSEWHERE = {
     r"temporal workflow reset": "no command, but one that is warned of",
     r"python starter\.py .* --store \w+\.db.*": "tests/effects/test_commands.py runs them, with a store",
     r".*(\[[A-Z]+\]|COMMAND|NAME|HOST:PORT).*": "no command, but how one is written",
-    "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
+    "|".join(map(re.escape, test_docs_tools.COMMANDS)): "test_docs_tools.py runs them, with the tools of that page",
     r"python worker\.py .*--tools \S+\.toml.*": "extras/mcp/tests/test_real_servers.py has real servers",
     r"python starter\.py answer ID edit .*replan_answers.*": "there, too, has a server that asks",
     r"python starter\.py answer (book-a-slot retry|ID provide .*)": "its task has no fault that a person repairs",

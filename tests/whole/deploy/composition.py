@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from tests.deploy.dockerfile import entrypoint
 from tests.processes import ROOT
+from tests.whole.deploy.dockerfile import entrypoint
 
 FILE = ROOT / "docker-compose.yml"
 INTERPOLATED = re.compile(r"\$\{(?P<name>\w+)(?::-(?P<default>[^}]*))?\}")

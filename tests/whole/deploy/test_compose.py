@@ -12,9 +12,9 @@ from activities.providers.registry import PROVIDERS
 from extras.web.command import LOOPBACK, PORT
 from replan import ready
 from runtime.temporal_cli import cached_binary
-from tests.deploy import composition
-from tests.deploy.composition import Service, services
 from tests.processes import ROOT
+from tests.whole.deploy import composition
+from tests.whole.deploy.composition import Service, services
 
 SERVICES = list(services().values())
 WORKER = services()["worker"]

@@ -11,9 +11,9 @@ import yaml
 
 from runtime.process import SECRETS
 from tests import documentation
-from tests.deploy.composition import Service, services
 from tests.documentation import Line
 from tests.processes import ROOT
+from tests.whole.deploy.composition import Service, services
 
 LINES = [line for line in documentation.lines() if line.command.startswith(("docker ", "cp "))]
 WORKER = services()["worker"]

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from maintenance import dist
-from tests.deploy.test_locks import locked
 from tests.installation import VERSION, build, environment
 from tests.processes import ROOT
+from tests.whole.deploy.test_locks import locked
 
 LOCK = """# made by a tool
 a==1.0 ; python_version < '3.12' \\
