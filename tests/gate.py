@@ -35,7 +35,7 @@ ONE_PROVIDER = {
 """Modules on what follows whoever answers: the quick tier has one provider there, and all where their APIs differ."""
 APART = ("stack", "containers")
 """Folders that run only where they are named: they fetch packages, and take minutes."""
-SLOWEST_FIRST = ("chaos", "crash", "gateway", "providers", "console", "server", "", "workflows", "runtime", "mcp")
+SLOWEST_FIRST = ("chaos", "crash", "gateway", "providers", "console", "web", "whole", "workflows", "runtime", "mcp")
 """Folders in the order in which processes take their modules, then all others: no long module is left for the end."""
 
 # Examples take their time where two cores are shared, both to be made and to be tried.

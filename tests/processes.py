@@ -5,7 +5,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,3 +112,20 @@ def _end(process: Running) -> None:
         except subprocess.TimeoutExpired:
             process.kill()  # or whoever waits for its end would wait for ever
             raise
+
+
+def written(folder: Path, text: str, name: str = "shop.toml") -> Path:
+    """A tools file."""
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether something holds within a time."""
+    end = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True

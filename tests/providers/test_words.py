@@ -47,7 +47,6 @@ from console.render.views import WordLines
 from evals.fakes.model_api import KEY, MODEL, Json, running
 from evals.fakes.openai_api import OpenAIApi
 from evals.fakes.script import ModelCall, ModelReply, Streamed, finishes, step
-from extras.web.streams import Streams
 from runtime import serve
 from runtime.dev_server import DevServer
 from tests.console.terminal import Terminal, starter
@@ -347,35 +346,6 @@ async def test_many_that_speak_share_what_is_told(client: Client, tmp_path: Path
 
     assert len(told) == 20 and sum(len(one.text) for one in told) <= MAX_TOLD
     assert len(json.dumps([one.model_dump() for one in told])) < 64 * 1024
-
-
-async def test_a_stream_of_events_tells_words_to_those_who_want_them(client: Client, tmp_path: Path) -> None:
-    """They have no id, they are not kept for those who come later, and a reader that left is asked for no more."""
-    async with acting(client, tmp_path, "openai", Streamed(ModelReply(text=LONG), pause=0.04)) as act:
-        handle, streams = await act.stage.start(reacting()), Streams(client, act.stage.queue, 10)
-        plain = asyncio.create_task(heard(streams, handle, with_words=False))
-        whole = asyncio.create_task(heard(streams, handle, with_words=True))
-        leaving = streams.listen(handle, "", with_words=True)
-        async for _, (name, _) in leaving:
-            if name == "words":
-                break
-        await leaving.aclose()  # type: ignore[attr-defined]  # it is a generator
-        left = streams._feeds[handle.id].readers
-        events, told = await whole, await plain
-        later = await heard(streams, handle, with_words=True)
-        streams.close()
-    words = [(id, fields) for id, name, fields in events if name == "words"]
-
-    assert left == 1 and streams._feeds[handle.id].readers == 0
-    assert LONG.startswith("".join(fields["text"] for _, fields in words)) and len(words) > 2
-    assert {id for id, _ in words} == {""} and words[-1][1]["over"] is True
-    assert [event for event in events if event[1] != "words"] == told
-    assert "words" not in {name for _, name, _ in later}
-
-
-async def heard(streams: Streams, handle: Handle, *, with_words: bool) -> list[tuple[str, str, Any]]:
-    """All events of a stream."""
-    return [(id, *event) async for id, event in streams.listen(handle, "", with_words=with_words)]
 
 
 @pytest.mark.full

@@ -4,6 +4,7 @@ import pytest
 
 from extras.mcp.loading import McpTools
 from extras.mcp.tests.foreign import loaded, table
+from tests.crash.conftest import place as place
 
 COUNTS = "[servers.shop.tools.count]\ntimeout = 60\n"
 

@@ -2,8 +2,7 @@
 
 import json
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import Reach, Web
 from extras.mcp.loading import McpTools, load_servers
 from extras.mcp.servers import McpServers
+from tests.processes import wait_until as wait_until, written as written
 
 SERVER = Path(__file__).with_name("bad_server.py")
 
@@ -27,13 +27,6 @@ def command(mode: str, *options: object) -> tuple[str, ...]:
 def table(mode: str = "ok", *options: object, server: str = "shop") -> str:
     """The table of a server in a tools file."""
     return f"[servers.{server}]\ncommand = {json.dumps(command(mode, *options))}\n"
-
-
-def written(folder: Path, text: str, name: str = "shop.toml") -> Path:
-    """A tools file."""
-    file = folder / name
-    file.write_text(text)
-    return file
 
 
 def loaded(
@@ -74,13 +67,3 @@ def tool_of(foreign: McpTools, kind: str) -> Tool[..., Any]:
 def lines(file: Path) -> list[str]:
     """The lines of a file that a server appends to."""
     return file.read_text().splitlines() if file.exists() else []
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Whether something holds within a time."""
-    end = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.05)
-    return True

@@ -100,7 +100,7 @@ def test_a_byte_order_mark_does_not_matter(tmp_path: Path, encoding: str, mark: 
 def test_the_locale_does_not_matter(tmp_path: Path) -> None:
     """A file is read as UTF-8 where Python's default is ASCII."""
     folder = write_all(tmp_path / "plain", "utf-8")
-    code = "import sys, pathlib, tests.test_text_files as of; print(of.read_all(pathlib.Path(sys.argv[1])))"
+    code = "import sys, pathlib, tests.whole.test_text_files as of; print(of.read_all(pathlib.Path(sys.argv[1])))"
     command = [sys.executable, "-c", code, str(folder)]
     done = subprocess.run(command, env=IN_ASCII, cwd=ROOT, capture_output=True, encoding="utf-8")
 
