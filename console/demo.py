@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TASK = "book a slot for the team at 14:00, then search the documents for refund policy and calculate 18% of 2450"
+SEARCH = "search the documents for refund policy and " if "documents" in plugins() else ""
+TASK = f"book a slot for the team at 14:00, then {SEARCH}calculate 18% of 2450"
 """In fresh data, 14:00 is taken: the first plan's call is rejected, and a new plan is made."""
 STOP_SECONDS = 20
 
