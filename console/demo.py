@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from extras import plugins
+
 ROOT = Path(__file__).resolve().parent.parent
 SEARCH = "search the documents for refund policy and " if "documents" in plugins() else ""
 TASK = f"book a slot for the team at 14:00, then {SEARCH}calculate 18% of 2450"
