@@ -6,6 +6,8 @@ PY = .venv/bin/python
 PACKAGES = .venv/.packages
 # In several processes (tests/gate.py says how many), each with a server of its own; a module's tests stay together.
 PYTEST = $(PY) -m pytest --numprocesses=auto --dist=loadscope --no-loadscope-reorder
+# Without ROOM all tests; ROOM=core: those of the core alone; ROOM=mcp: those of an extra.
+TESTS = $(if $(filter core,$(ROOM)),tests --ignore=tests/whole,$(if $(ROOM),extras/$(ROOM)))
 COMPILE = $(PY) -m uv pip compile --quiet --universal --python-version=3.11 --generate-hashes $(UPGRADE)
 
 # The first of these that is new enough: an old system Python often comes first on PATH.
@@ -22,8 +24,8 @@ demo: ## run one task whose first plan fails, on its own server
 	@echo "[3/3] demo"
 	@$(PY) -m console.demo
 
-test: checked ## the gate: format, lint, types, and a test of each behaviour; about 7 minutes on two cores
-	$(PYTEST) -m "not full"
+test: checked ## the gate: format, lint, types, and a test of each behaviour; ROOM=core or ROOM=mcp: of a part
+	$(PYTEST) -m "not full" $(TESTS)
 
 test-all: checked ## every test, also the long ones, `test-stack` and `test-containers`; needs Go, PostgreSQL and Prometheus
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[libraries]"
