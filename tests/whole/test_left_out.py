@@ -57,7 +57,7 @@ def run(folder: Path, *words: str, seconds: float = 120, **environment: str) -> 
     )
 
 
-def tested(folder: Path, *words: str) -> str:
+def passing(folder: Path, *words: str) -> str:
     """The last lines of a run of the quick tests of a copy; they must pass."""
     options = ("-m", "pytest", "-m", "not full", "-p", "no:cacheprovider", "--numprocesses=auto", "--dist=loadscope")
     done = run(folder, *options, "--no-loadscope-reorder", *words, seconds=3_000)
@@ -78,7 +78,8 @@ def test_a_worker_loads_an_extra_only_when_it_is_used() -> None:
     assert {name for name in loaded - used if not name.endswith(".plugin") and name.count(".") > 1} == set()
 
 
-@pytest.mark.parametrize("extra", [EXTRAS[0], *(pytest.param(extra, marks=pytest.mark.full) for extra in EXTRAS[1:])])
+@pytest.mark.full
+@pytest.mark.parametrize("extra", EXTRAS)
 @pytest.mark.timeout(600)
 def test_the_rest_works_without_it(tmp_path: Path, extra: str) -> None:
     """The help names none of its commands, what needs it says so, and the demo and the README's first task run."""
@@ -92,7 +93,7 @@ def test_the_rest_works_without_it(tmp_path: Path, extra: str) -> None:
     assert says in " ".join((refused.stderr + refused.stdout).split())
     assert (refused.returncode == 0) == (not says), refused.stderr
     assert demo.returncode == 0 and "because book was rejected" in demo.stdout, demo.stdout + demo.stderr
-    assert tested(folder, "tests/whole/test_readme.py::test_the_task_meets_a_changed_world_and_replans_once")
+    assert passing(folder, "tests/whole/test_readme.py::test_the_task_meets_a_changed_world_and_replans_once")
 
 
 @pytest.mark.full
@@ -104,7 +105,7 @@ def test_the_core_needs_no_extra(tmp_path: Path) -> None:
     replayed = run(folder, "starter.py", "replay", *histories, "--json")
 
     assert replayed.returncode == 0 and json.loads(replayed.stdout), replayed.stderr
-    assert tested(folder, "tests", *(f"--ignore=tests/{name}" for name in ("whole", "stack", "containers")))
+    assert passing(folder, "tests", *(f"--ignore=tests/{name}" for name in ("whole", "stack", "containers")))
 
 
 @pytest.mark.full
@@ -114,4 +115,4 @@ def test_an_extra_needs_only_the_core(tmp_path: Path, extra: str) -> None:
     """Its tests pass in a copy without all others, but those that it may import."""
     folder = copied(tmp_path / "copy", *({*EXTRAS} - {extra, *NEEDS.get(extra, ())}))
 
-    assert tested(folder, f"extras/{extra}")
+    assert passing(folder, f"extras/{extra}")
