@@ -22,7 +22,7 @@ from activities.toolbox.http.network import Web
 from extras.mcp.loading import McpTools
 from extras.mcp.servers import McpServers
 from extras.mcp.tests.foreign import AtGateway, command, lines, loaded, serving, table, tool_of, wait_until
-from replan import Key, tool
+from replan import Key, Servers, tool
 from tests.activities.bench import Bench, bench
 from workflows.faults.fault import QUADRANT, Applied, Code, Fault, ProgressReport
 
@@ -481,7 +481,7 @@ class Text(BaseModel):
 
 
 @tool.unkeyed
-async def twice(args: Text, servers: McpServers, key: Key) -> Text:
+async def twice(args: Text, servers: Servers, key: Key) -> Text:
     """Call one server, and then another one."""
     await servers.call("shop", "plain", {"text": args.text})
     await servers.call("other", "plain", {"text": args.text})
