@@ -50,8 +50,8 @@ from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import ALWAYS, CompanionSpec, ToolSpec
 from workflows.plans.contract import Term
-from workflows.plans.guards import ProgressGuard, RepeatGuard
 from workflows.plans.proposal import NewSteps, Step, StepReturn
+from workflows.plans.repeated_calls import ProgressGuard, RepeatGuard
 
 
 class Values(Placeholders):

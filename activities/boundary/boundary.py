@@ -26,7 +26,7 @@ from activities import deadline, sends
 from activities.borders import validation
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import CallAttempt, FaultRaised, attempt_of, is_interruption
-from activities.boundary.breakers.guard import BreakerGuard
+from activities.boundary.breakers.open_breaker import BreakerGuard
 from activities.boundary.breakers.rows import Breakers
 from activities.boundary.effects import StepEffects
 from activities.boundary.failpoints import Failpoint, FaultInjection
@@ -50,9 +50,9 @@ from workflows.inquiries import Capacity
 from workflows.json_values import canonical, digest
 from workflows.people.requests import shown_args
 from workflows.plans.catalogue import EVERY_CALL, WHY_OF_TASK, Effect, ToolSpec
-from workflows.plans.guards import WAITED
 from workflows.plans.proposal import StepReturn
 from workflows.plans.references import PRUNED_ENCODING, pruned
+from workflows.plans.repeated_calls import WAITED
 
 MAX_RESULT = 1024 * 1024
 """The most bytes of a result as JSON, for a tool that reads or is idempotent."""

@@ -21,8 +21,8 @@ from workflows.json_values import canonical
 from workflows.people.requests import Word
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Effect
-from workflows.plans.guards import REPEATED_NOTICE
 from workflows.plans.proposal import GiveUp, NewSteps, Proposed, Question
+from workflows.plans.repeated_calls import REPEATED_NOTICE
 
 MAX_ARGS = 2_000
 """The most characters of a call's arguments that a model is shown beside an observed state or an earlier effect."""

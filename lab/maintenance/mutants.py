@@ -31,7 +31,7 @@ from maintenance.contexts import FAILED, SECONDS, VARIABLE
 ROOT = Path(__file__).parents[2]
 CHANGED = (
     *("workflows/faults/decision.py", "workflows/calls", "workflows/people/approval.py", "workflows/plans/contract.py"),
-    *("workflows/plans/guards.py", "activities/boundary", "activities/effects"),
+    *("workflows/plans/repeated_calls.py", "activities/boundary", "activities/effects"),
 )
 """The modules and folders that are changed."""
 COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {

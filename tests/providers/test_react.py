@@ -37,7 +37,7 @@ from tests.workflows.test_agent_reset import again
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.plans.guards import REPEATED_NOTICE, WAITED
+from workflows.plans.repeated_calls import REPEATED_NOTICE, WAITED
 
 A17, B2 = ModelCall("get_price", {"sku": "A-17"}), ModelCall("get_price", {"sku": "B-2"})
 

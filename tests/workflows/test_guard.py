@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import JsonValue
 
-from workflows.plans.guards import RepeatGuard
+from workflows.plans.repeated_calls import RepeatGuard
 
 ARGS: dict[str, JsonValue] = {"slot": "nine", "name": "Ada"}
 LOOK: dict[str, JsonValue] = {"name": "Ada"}

@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from workflows.plans.catalogue import Effect
-from workflows.plans.guards import MAX_REMEMBERED, ProgressGuard
+from workflows.plans.repeated_calls import MAX_REMEMBERED, ProgressGuard
 
 ARGS: dict[str, JsonValue] = {"query": "refund", "limit": 3}
 Made = tuple[int, JsonValue, int]

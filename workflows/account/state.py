@@ -32,7 +32,7 @@ from workflows.marks import Kept
 from workflows.people.requests import HumanAnswer, HumanRequest, Word
 from workflows.plans.catalogue import Effect
 from workflows.plans.contract import Contract
-from workflows.plans.guards import ProgressGuard, RepeatGuard
+from workflows.plans.repeated_calls import ProgressGuard, RepeatGuard
 
 MAX_RESULT_IN_HISTORY = 32 * 1024
 """Bytes of a result that certainly stays in the history; a payload of 64 kB goes into external storage."""

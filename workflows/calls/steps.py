@@ -27,8 +27,8 @@ from workflows.faults.fault import Applied, Code, Fault
 from workflows.limits.spending import Limit
 from workflows.people.updates import People
 from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
-from workflows.plans.guards import WAITED
 from workflows.plans.proposal import StepReturn
+from workflows.plans.repeated_calls import WAITED
 from workflows.web_ui import timer_name
 
 

@@ -19,7 +19,7 @@ from workflows.calls.observing import observe
 from workflows.faults import routes
 from workflows.faults.fault import Fault, Quadrant
 from workflows.plans.catalogue import Catalogue
-from workflows.plans.guards import RepeatGuard
+from workflows.plans.repeated_calls import RepeatGuard
 
 
 @dataclass(frozen=True)
