@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         Web as Web,
         Workspace as Workspace,
     )
-    from activities.toolbox.texts import DocumentText as DocumentText
+    from activities.toolbox.pages import DocumentText as DocumentText
     from client.client import (
         Client as Client,
         TaskCancelled as TaskCancelled,

@@ -14,8 +14,9 @@ from activities.errors import NeedsPerson
 from activities.providers.messages import LanguageModel
 from activities.toolbox.http.network import Web
 from activities.toolbox.http.services import Services
+from activities.toolbox.pages import DocumentText
 from activities.toolbox.servers import Servers
-from activities.toolbox.texts import DocumentText, new_libraries, reader
+from activities.toolbox.texts import new_libraries, reader
 from activities.toolbox.workspace import Workspace
 
 __all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Servers", "Services", "Transaction", "Web", "Workspace"]

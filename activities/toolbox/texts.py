@@ -4,30 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
 from activities.errors import NeedsPerson
 from extras import NotHere, part, plugins
-
-
-class DocumentText(BaseModel):
-    """The text of some pages of a document: as many as one call of a tool returns."""
-
-    name: str
-    title: str
-    text: str
-    first: int
-    last: int
-    pages: int
-    left_out: str | None = None
-    """Which parts of the document from page `first` on are missing from `text`, and how to read them; None if no part
-    is missing."""
-
-    @classmethod
-    def of(cls, name: str, text: str, *, title: str, page: int = 1) -> "DocumentText":
-        """Return the pages from `page` on of a Markdown text that is not in a file."""
-        made: DocumentText = reader("The pages of a text").of_markdown(name, text, title=title, page=page)
-        return made
 
 
 class HtmlText(NamedTuple):

@@ -2,73 +2,23 @@
 
 import json
 import os
-import re
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from activities.toolbox.extra import MissingPackage
+from activities.toolbox.pages import MAX_TITLE, Document, Page, clean, of_text
 from extras.documents.html import text_of
 from workflows.text import decode_text, normalized
-
-PAGE = 8_000  # characters of a page, in a document without pages of its own
-MAX_TITLE = 200
-MAX_LINE = 8_000  # characters of a line; a longer line is split
 
 
 class UnreadableDocument(Exception):
     """A document cannot be read; the message says why, e.g. "it is encrypted"."""
-
-
-class Page(NamedTuple):
-    """One page: a page of a PDF, or a piece of at most about `PAGE` characters of another document."""
-
-    number: int
-    line: int  # the number of its first line: 1 in each page of a PDF, else counted in the whole text
-    text: str
-
-
-class Document(NamedTuple):
-    """What was read of a document: some or all of its pages."""
-
-    title: str
-    pages: Sequence[Page]
-    last: int  # the number of the last page that was read
-    of: int  # how many pages the document has
-    has_headings: bool  # whether lines that begin with # are headings
-    notes: Sequence[str] = ()  # what could not be read, and why
-
-
-def of_text(text: str, *, title: str = "", has_headings: bool, notes: Sequence[str] = ()) -> Document:
-    """Make a Document of a whole text, which is cut into pages of at most `PAGE` characters."""
-    pages = list(paged(clean(text)))
-    return Document(title[:MAX_TITLE], pages, len(pages), len(pages), has_headings, notes)
-
-
-def clean(text: str) -> str:
-    """Normalise a text: NFC, no control characters, no lone surrogates, lines of at most `MAX_LINE` characters."""
-    text = normalized("NFC", text.encode(errors="replace").decode())
-    text = re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", " ", "\n".join(text.splitlines()))
-    # range() takes at least one step, so that an empty line stays.
-    pieces = (line[at : at + MAX_LINE] for line in text.split("\n") for at in range(0, max(len(line), 1), MAX_LINE))
-    return "\n".join(pieces)
-
-
-def paged(text: str) -> Iterator[Page]:
-    """Split a text at the ends of lines into pages of at most `PAGE` characters; a longer line is a page of its own."""
-    number, first, size, lines = 1, 1, 0, list[str]()  # these describe the page that is being filled
-    for line in text.split("\n"):
-        if lines and size + len(line) > PAGE:
-            yield Page(number, first, "\n".join(lines))
-            number, first, size, lines = number + 1, first + len(lines), 0, []
-        lines.append(line)
-        size += len(line) + 1
-    yield Page(number, first, "\n".join(lines))
 
 
 CHILD = Path(__file__).with_name("pdf_child.py")

@@ -15,15 +15,8 @@ from typing import NamedTuple
 
 from activities.errors import Busy
 from activities.toolbox.extra import MissingPackage
-from extras.documents.document import (
-    MAX_FILES,
-    MAX_TITLE,
-    Document,
-    Page,
-    UnreadableDocument,
-    documents,
-    read,
-)
+from activities.toolbox.pages import Document, Heading, Page, first_line, headings_in, title_of
+from extras.documents.document import MAX_FILES, UnreadableDocument, documents, read
 
 
 class Passage(NamedTuple):
@@ -44,34 +37,18 @@ def passages(name: str, document: Document) -> list[Passage]:
     return [passage._replace(page=None) if alone else passage for passage in cut if passage.body.strip()]
 
 
-def title_of(name: str, document: Document) -> str:
-    """A document's title, else its first heading (or first line, if it has no headings), else the file's name."""
-    title = document.title
-    if not title and document.has_headings:
-        title = next((mark.heading for mark in _marks(document.pages) if mark.heading), "")
-    elif not title:
-        title = next(map(_first_line, document.pages), "")
-    return title[:MAX_TITLE] or Path(name).stem.replace("-", " ").replace("_", " ")
-
-
 def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
     """Yield one passage for each page, without the page's first line if that line is the title."""
     for page in pages:
         lines = page.text.split("\n")
         first = next((number for number, line in enumerate(lines) if line.strip()), 0)
-        begin = first + 1 if _first_line(page) == title else first
+        begin = first + 1 if first_line(page) == title else first
         yield _passage(page, lines, begin, len(lines), [title])
 
 
-def _first_line(page: Page) -> str:
-    """The first line of a page with text, as a title; empty if the line is too long or the only one."""
-    lines = [line.strip() for line in page.text.split("\n") if line.strip()]
-    return lines[0] if len(lines) > 1 and len(lines[0]) <= MAX_TITLE else ""
-
-
 def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
-    trail = list[_Heading]()
-    marks = {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)}
+    trail = list[Heading]()
+    marks = {page: list(found) for page, found in groupby(headings_in(pages), lambda mark: mark.page)}
     for page in pages:
         lines, start = page.text.split("\n"), 0
         for mark in marks.get(page.number, []):
@@ -79,24 +56,6 @@ def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
             trail = [*(above for above in trail if above.level < mark.level), mark]
             start = mark.number + 1
         yield _passage(page, lines, start, len(lines), [above.heading for above in trail] or [title])
-
-
-class _Heading(NamedTuple):
-    page: int
-    number: int  # the index of its line in the page
-    level: int
-    heading: str
-
-
-def _marks(pages: Sequence[Page]) -> Iterator[_Heading]:
-    """Yield the Markdown headings of the pages; lines of code blocks are no headings."""
-    is_code = False
-    for page in pages:
-        for number, line in enumerate(page.text.split("\n")):
-            is_code ^= line.lstrip().startswith(("```", "~~~"))
-            level = len(line) - len(line.lstrip("#"))
-            if not is_code and 1 <= level <= 6 and line[level:].startswith((" ", "\t")):
-                yield _Heading(page.number, number, level, line.strip("# \t")[:MAX_TITLE])
 
 
 def _passage(page: Page, lines: list[str], start: int, end: int, trail: list[str]) -> Passage:

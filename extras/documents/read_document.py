@@ -4,7 +4,7 @@ from pydantic import BaseModel, Field
 
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.injection import Documents
-from activities.toolbox.texts import DocumentText
+from activities.toolbox.pages import DocumentText
 
 
 class DocumentName(BaseModel):

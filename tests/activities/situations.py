@@ -8,6 +8,7 @@ from pydantic import BaseModel, JsonValue
 
 from activities.offline.planner import OfflinePlanner
 from activities.toolbox import builtin
+from activities.toolbox.pages import DocumentText
 from activities.toolbox.registry import Registry
 from examples import desk
 from examples.desk.bookings import Slots
@@ -35,7 +36,35 @@ def send_parcel(args: Parcel) -> Parcel:
     return args
 
 
-KINDS = Registry([send_parcel], builtin=builtin.tools(has_model=False), demo=desk.TOOLS)
+class Query(BaseModel):
+    query: str
+    limit: int = 5
+
+
+class Hits(BaseModel):
+    hits: list[dict[str, JsonValue]]
+
+
+class DocumentName(BaseModel):
+    name: str
+    page: int = 1
+
+
+@tool.read(untrusted=True)
+def search(args: Query) -> Hits:
+    """Search the task's documents: what the extra for documents brings, which is not needed to plan it."""
+    return Hits(hits=[])
+
+
+@tool.read(untrusted=True)
+def read_document(args: DocumentName) -> DocumentText:
+    """Read one of the task's documents by its name."""
+    return DocumentText(name=args.name, title="", text="", first=1, last=1, pages=1)
+
+
+OF_DOCUMENTS = (search, read_document)
+"""Tools that stand for those of extras/documents, so that plans with them can be made and checked without it."""
+KINDS = Registry([send_parcel], builtin=(*builtin.TOOLS, *OF_DOCUMENTS), demo=desk.TOOLS)
 
 
 async def propose(situation: Situation) -> NewSteps | Answer | Question | GiveUp:

@@ -15,7 +15,7 @@ from runtime.dev_server import DevServer
 from tests import documentation
 from tests.activities import test_repair
 from tests.activities.desk import test_repair_desk
-from tests.activities.situations import KINDS, TODAY, asked, gives_up, propose
+from tests.activities.situations import KINDS, OF_DOCUMENTS, TODAY, asked, gives_up, propose
 from tests.processes import ROOT, Processes
 from workflows.plans.graph import check_graph
 from workflows.plans.proposal import NewSteps, Step
@@ -217,7 +217,7 @@ async def find(args: Room) -> Room:
 def rooms(tmp_path: Path) -> Registry:
     """The kinds of a worker with a tools file of its own."""
     (file := tmp_path / "rooms.py").write_text(TOOLS_FILE)
-    return Registry(load(file), builtin=builtin.tools(has_model=False))
+    return Registry(load(file), builtin=(*builtin.TOOLS, *OF_DOCUMENTS))
 
 
 @pytest.mark.parametrize(

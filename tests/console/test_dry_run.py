@@ -40,7 +40,7 @@ from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
 from workflows.task_queues import control_queue
 
 QUEUE = "dry-run"
-TASK = "book a slot for the team at 15:00, then search the documents for refund policy and calculate 18% of 2450"
+TASK = "book a slot for the team at 15:00, then list the documents about returns and calculate 18% of 2450"
 
 
 @pytest.fixture(scope="module")
@@ -97,16 +97,16 @@ def written(*steps: dict[str, Any]) -> dict[str, Any]:
     return {"steps": [{"id": id, **given} for id, given in zip("ab", steps, strict=False)]}
 
 
-SEARCH, ADDS = {"kind": "search", "args": {"query": "x"}}, {"kind": "calculate", "args": {"expression": "1+1"}}
+SHORT, ADDS = {"kind": "summarise", "args": {"text": "x"}}, {"kind": "calculate", "args": {"expression": "1+1"}}
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
-    "kind": (written({"kind": "serch"}), (), "there is no kind 'serch': did you mean search?"),
+    "kind": (written({"kind": "sumarise"}), (), "there is no kind 'sumarise': did you mean summarise?"),
     "reference": (
-        written({"kind": "search", "args": {"query": {"$from": "b"}}}),
+        written({"kind": "summarise", "args": {"text": {"$from": "b"}}}),
         (),
         "step 'a' needs 'b', which does not exist",
     ),
-    "argument": (written({"kind": "search", "args": {"query": "x", "limt": 3}}), (), "has no argument 'limt'"),
-    "circle": (written({**SEARCH, "needs": ["a"]}), (), "steps need each other in a circle"),
+    "argument": (written({"kind": "summarise", "args": {"text": "x", "limt": 3}}), (), "has no argument 'limt'"),
+    "circle": (written({**SHORT, "needs": ["a"]}), (), "steps need each other in a circle"),
     "budget": (written(ADDS, ADDS), ("--tool-calls", "1"), "2 steps, but only 1 tool calls are left"),
 }
 

@@ -64,7 +64,7 @@ BAD_TOOLS = {
         TOOL.replace("-> Word", "").replace('    """Say it again."""\n', ""),
         ["echo: there is no docstring", "echo: the result has no type"],
     ),
-    "built-in name": (TOOL.replace("echo", "search"), ["search: another tool has this name already"]),
+    "built-in name": (TOOL.replace("echo", "compose"), ["compose: another tool has this name already"]),
     "raises": ("raise RuntimeError('no luck')", ["cannot be imported (RuntimeError: no luck): correct it there."]),
     "exits": ("import sys; sys.exit(0)", ["cannot be imported (SystemExit: 0): correct it there."]),
     "none": ("", ["defines no tool: decorate a function"]),

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from extras.documents.document import MEGABYTES, SECONDS, Document, Page, UnreadableDocument, read_pdf
+from activities.toolbox.pages import Document, Page
+from extras.documents.document import MEGABYTES, SECONDS, UnreadableDocument, read_pdf
 from extras.documents.tests.pdfs import BOMBS, BROKEN, FLATE, packed, pdf, raw, zeros
 
 ROOT = Path(__file__).parents[3]

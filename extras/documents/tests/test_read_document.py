@@ -9,9 +9,8 @@ from pydantic import JsonValue
 
 from activities.errors import Refused
 from activities.toolbox.injection import Documents
-from activities.toolbox.texts import DocumentText
+from activities.toolbox.pages import MAX_TEXT, DocumentText
 from extras.documents.document import MAX_FILE
-from extras.documents.excerpt import MAX_TEXT
 from extras.documents.read_document import DocumentName, read_document
 from extras.documents.tests.pdfs import BOMBS, BROKEN, packed, pdf
 from tests.activities.bench import Bench
