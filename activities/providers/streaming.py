@@ -5,7 +5,7 @@ import contextlib
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -19,6 +19,8 @@ IDLE_TIMEOUT = 60.0
 events that keep the connection alive, after about 30 s: https://github.com/AntigmaLabs/ante/issues/187."""
 MAX_BYTES = 2**26
 """The most bytes of a stream. No reply of a model is so long."""
+END_SECONDS = 0.05
+"""Seconds for which the end of a response is waited for after the whole reply."""
 
 
 WRONG_SHAPE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
@@ -98,6 +100,8 @@ class _Received(httpx2.AsyncByteStream):
         """How many bytes have come."""
         self.is_done = False
         """Whether `[DONE]` came."""
+        self.is_over = False
+        """Set by the reader when it has the whole reply: then the stream ends."""
         self.newest = b""
         """The data of the newest event."""
         self.body = bytearray()
@@ -105,26 +109,32 @@ class _Received(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         name, data = b"", list[bytes]()
-        async for line in self._lines():
-            field, _, value = line.partition(b":")
-            if data and (not line or field == b"event"):  # some servers leave out the empty line
-                yield self._events(name, data)
-                name, data = b"", []
-            match field:
-                case b"event":
-                    name = value.strip()
-                case b"data":
-                    data.append(value)
-                case b"" | b"id" | b"retry":  # an empty line, a comment, and what is for clients that connect again
-                    pass
-                case _:
-                    self.body += line + b"\n"
-            if self.is_done:
-                return
+        async with contextlib.aclosing(self._lines()) as lines:
+            async for line in lines:
+                field, _, value = line.partition(b":")
+                if data and (not line or field == b"event"):  # some servers leave out the empty line
+                    yield self._events(name, data)
+                    name, data = b"", []
+                match field:
+                    case b"event":
+                        name = value.strip()
+                    case b"data":
+                        data.append(value)
+                    case b"" | b"id" | b"retry":  # an empty line, a comment, and what is for clients that reconnect
+                        pass
+                    case _:
+                        self.body += line + b"\n"
+                if self.is_done or self.is_over:
+                    # To its end, if that has come, too: then the connection can be used again.
+                    with contextlib.suppress(TimeoutError, httpx2.HTTPError):
+                        async with asyncio.timeout(END_SECONDS):
+                            async for _ in lines:
+                                pass
+                    return
         if data and (data[-1].strip() == DONE or _is_json(data[-1]) or _is_json(b"\n".join(data))):  # else it is cut
             yield self._events(name, data)
 
-    async def _lines(self) -> AsyncIterator[bytes]:
+    async def _lines(self) -> AsyncGenerator[bytes]:
         """Yield the lines without their ends, which are CR, LF, or both."""
         begun, last, mark = list[bytes](), b"", BYTE_ORDER_MARK
         async for received in self._stream:
@@ -199,12 +209,14 @@ async def read(
     response.stream = received = _Received(response.stream, draft.arguments_fields)
     try:
         async with stream, asyncio.timeout(None) as limit, _watched(received, limit, idle_timeout, begins):
+            # To its end: generators of the SDK that are left half read are closed at any time, and by several at once.
             async for event in stream:
+                if received.is_over:
+                    continue
                 draft.add(event)
                 draft.has_begun = True
                 on_event()
-                if draft.response is not None:
-                    break
+                received.is_over = draft.response is not None
         if draft.response is None:
             draft.end(is_done=received.is_done)
     except TimeoutError:

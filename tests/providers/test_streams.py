@@ -1,6 +1,9 @@
 """Replies that come as streams, and what breaks in them: half a reply is none, and no call is made that has no end."""
 
 import asyncio
+import gc
+import sys
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -68,6 +71,26 @@ async def test_a_stream_that_ends_anywhere_is_no_reply(provider: str, then: Any)
         assert len(api.bodies) == 1
 
     assert faults == [Code.UNREACHABLE] * last
+
+
+async def test_a_whole_reply_leaves_no_stream_half_read(provider: str) -> None:
+    """What is left so is closed whenever it is found, in several tasks at once, and one is in the way of another."""
+    hooks, left = sys.get_asyncgen_hooks(), list[str]()
+
+    def finalize(found: AsyncGenerator[Any]) -> None:
+        left.append(repr(found))
+        assert hooks.finalizer is not None
+        hooks.finalizer(found)
+
+    gc.collect()
+    sys.set_asyncgen_hooks(finalizer=finalize)
+    try:
+        reply = await reply_of(provider, Streamed(LOOKS))
+        gc.collect()
+    finally:
+        sys.set_asyncgen_hooks(*hooks)
+
+    assert reply.turn.calls and left == []
 
 
 @pytest.mark.parametrize("keeps_alive", [False, True])
