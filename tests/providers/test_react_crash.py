@@ -399,7 +399,9 @@ async def test_what_was_read_before_a_summary_is_used_after_it(
     assert page not in requests[-1].all_text and FOUND in requests[-1].all_text
     assert (one.api.violations, one.api.too_long > 0) == ([], known is None)
     assert scheduled.count("compact") == len(ended.compactions) == len(summaries) > 0
-    assert ended.spent.model_calls == len(one.api.bodies) - one.api.too_long
+    # OpenAI's APIs are asked a second time for a shorter reply: the first of the two requests is counted.
+    again = 0 if provider == "anthropic" else one.api.too_long // 2
+    assert ended.spent.model_calls == len(one.api.bodies) - one.api.too_long + again
     assert all(GOAL in heard.all_text for heard in requests)
     opened = list[bool]()
     for before, after in ((requests[at - 1].turns, requests[at + 1].turns) for at in summaries if known):
