@@ -39,6 +39,21 @@ def test_a_call_of_a_killed_process_is_listed_as_unknown(shop: Shop) -> None:
     assert (fields["key"], fields["state"], fields["process"]["life"]) == (key, "unknown", "dead")
 
 
+def test_an_attempt_is_counted_as_one_and_not_as_a_call_that_was_taken_for_it(shop: Shop) -> None:
+    """Which a person reads beside the call: how often it was made, and how often its result was given again."""
+
+    def order() -> None:
+        with shop.effects.scope(key="order 17, lamp"):
+            shop.order("lamp", "before")
+
+    shop.dies(order)
+    shop.effects.settle(shop.key("unknown"), "not-applied")
+    shop.dies(order)
+    [call] = shop.effects.calls()
+
+    assert (call.state, call.attempts, call.joined) == ("unknown", 2, 0)
+
+
 def test_an_applied_call_without_a_result_is_never_made(shop: Shop) -> None:
     """Each equal call says so, until a person gives the result."""
     key = shop.unknown()
@@ -316,7 +331,8 @@ def test_doctor_names_what_waits_with_its_command(shop: Shop) -> None:
     assert {one.status for one in found.values()} == {"ok", "warn"}
     assert f"settle {doubt} same" in found["doubtful"].remedy
     assert "settle _order-" in found["unknown"].remedy
-    assert "2 dead" in found["owners"].found
+    assert "2 dead" in found["owners"].found and found["owners"].status == "ok"
+    assert found["file system"].found.endswith("MB free")
 
     first, *others = check(Desk(Database(f"{shop.store}.not", must_exist=True)))
     assert (first.status, first.remedy) == ("fail", "check the path, or run the program that makes it")
