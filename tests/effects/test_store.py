@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.effects.database import Database
+from activities.effects.database import Database, steady
 from runtime.dev_server import free_port
 from tests.effects.agents import DIES, PAID, Agents, Run
 
@@ -157,3 +157,12 @@ def test_a_store_that_is_closed_waits_for_its_threads_which_still_use_it(tmp_pat
     closing.join(10)
 
     assert not closing.is_alive() and future.result(0) == 1
+
+
+def test_the_clock_of_a_store_in_a_file_cannot_be_set(tmp_path: Path) -> None:
+    """It runs from the boot of the machine; who sets the time of day makes no call older or younger."""
+    database = Database(str(tmp_path / "agent.db"))
+    before, now, after = steady(), database.read(database.now), steady()
+    database.close()
+
+    assert before <= now <= after
