@@ -203,6 +203,11 @@ def test_no_time_that_a_service_asks_for_takes_all_patience(asked: float | None,
     assert 0.5 <= wait <= states.LONGEST_LIMIT
 
 
+def test_a_wait_that_nobody_asked_for_doubles_ten_times_and_gets_up_to_a_tenth_more() -> None:
+    assert [states.limit_wait(None, limits, 10_000.0, 0.0) for limits in (0, 1, 10, 11)] == [1.0, 2.0, 1024.0, 1024.0]
+    assert states.limit_wait(None, 0, 10_000.0, 0.5) == 1.05
+
+
 def test_a_trial_without_a_verdict_frees_its_place() -> None:
     """Its worker shut down; a clock that was set back holds nobody, nor does what an older worker wrote."""
     opened = after(Breaker(), "a", "b", "c")

@@ -147,6 +147,24 @@ async def test_a_rejection_asks_about_no_other_call(stages: Stages, approve: Any
     assert sorted(one.status for one in ended.steps[-3:]) == ["failed", "skipped", "skipped"]
 
 
+async def test_no_request_shows_a_call_that_was_made(stages: Stages) -> None:
+    """Not even one that waited while another request showed it."""
+    paid, tools = shop()
+    both = plan(
+        step("one", "pay", to="ann"), step("two", "pay", to="bob"), step("three", "pay", "one", "two", to="cid")
+    )
+    async with asking(stages, tools, [PAGE, both, DONE]) as (handle, request):
+        shown = list[set[str]]()
+        for number in (1, 2, 3):
+            request = await asked(handle, number)
+            shown.append({request.step or "", *(call.step for call in request.others)})
+            await answer(handle, "approve", request=request.id, call=codes(request)["call"])
+        ended = await outcome(handle)
+
+    assert (sorted(paid), ended.status) == (EACH, TaskStatus.COMPLETED)
+    assert [len(names) for names in shown] == [3, 2, 1] and shown[2] == {"three"}
+
+
 OTHERS = [[], ["no"], ["b", "a"], ["a"], ["a", "b", "a"], ["a", "b", "c"], ["mine", "b"]]
 """Lists of codes that are not those of the two calls that were shown, in their order."""
 
