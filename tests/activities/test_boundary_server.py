@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -13,6 +14,8 @@ from sqlalchemy import exc, text
 from temporalio import activity
 from temporalio.client import Client
 
+from activities.boundary.breakers.admitting import _tell_workflow
+from activities.boundary.breakers.tickets import Called
 from replan import Busy, Documents, Refused, Tool, Transaction, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
@@ -158,3 +161,10 @@ async def test_a_result_of_megabytes_is_refused_before_it_is_sent(client: Client
         ended = await stage.run()
 
     assert (ended.status, ended.code, len(calls)) == (TaskStatus.ESCALATED, "too_large", 1)
+
+
+async def test_the_ticket_of_a_task_that_is_gone_is_forgotten(client: Client) -> None:
+    """Else its turn would be told for ever, and no other call would follow."""
+    key, workflow = "gone/a", f"gone-{uuid4().hex[:8]}"
+
+    assert not await _tell_workflow(client, Called(key=key, workflow=workflow))
