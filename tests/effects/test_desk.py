@@ -264,10 +264,11 @@ def test_explain_says_what_follows_of_an_unknown_call(shop: Shop) -> None:
 def test_explain_says_that_a_doubtful_call_stays_doubtful(shop: Shop) -> None:
     """Until somebody answers."""
     call = shop.effects.desk.call(shop.doubtful())
-    before = explain(shop.effects.desk, call).following.decision
+    explained = explain(shop.effects.desk, call)
+    before, [item] = explained.following.decision, explained.items
     shop.effects.settle(call.key, "another")
 
-    assert before == "doubtful"
+    assert before == "doubtful" and str(item.why).startswith("That call ")
     assert explain(shop.effects.desk, shop.effects.desk.call(call.key)).following.decision == "made"
 
 

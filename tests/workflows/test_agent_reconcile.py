@@ -71,6 +71,8 @@ class World:
             raise FaultRaised(Fault.of(Code.CIRCUIT_OPEN, "It is left alone."))
         if self.found == "nobody answers":
             raise Unreachable("The bank is closed.")
+        if self.found == "the bank is gone":
+            raise Refused("There is no such bank any more.", code="gone")
         if not self.paid:
             self.paid += self.pending
             raise Refused("There is no such payment.", code="not_found")
@@ -144,13 +146,14 @@ async def test_what_happens_late_is_not_done_twice(stages: Stages, found: str) -
     assert (ended.status, len(world.paid), len(world.asked)) == (TaskStatus.COMPLETED, 1, 2)
 
 
-async def test_what_nobody_can_tell_is_for_a_person(stages: Stages) -> None:
+@pytest.mark.parametrize(("found", "code"), [("nobody answers", "unreachable"), ("the bank is gone", "gone")])
+async def test_what_nobody_can_tell_is_for_a_person(stages: Stages, found: str, code: str) -> None:
     """The read fails, too: `escalated`, told what may have happened and by which key it can be looked for."""
-    ended = await paid(stages, World("lost", found="nobody answers"))
+    ended = await paid(stages, World("lost", found=found))
 
     assert (ended.status, noted(ended.faults[-1])) == (TaskStatus.ESCALATED, ("escalate", "cannot_tell", "unknown"))
     assert "pay may have been applied (key " in ended.reason and "/one)" in ended.reason
-    assert "could not be found out: find ended with unreachable" in ended.reason
+    assert f"could not be found out: find ended with {code}" in ended.reason
 
 
 @pytest.mark.full
