@@ -5,7 +5,8 @@ from concurrent.futures import Future
 
 import pytest
 
-from activities.effects.driving import WaitFor, _do_async
+from activities.effects.driving import _do_async
+from activities.effects.flow import WaitFor
 
 
 @pytest.mark.parametrize("future", [None, Future[None]()], ids=["a time", "another call"])

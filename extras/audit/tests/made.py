@@ -2,13 +2,18 @@
 
 from collections.abc import Iterable
 
+import pytest
 from temporalio.client import WorkflowHistory
 
+from extras import plugins
 from extras.audit.findings import FoundPlace, findings_in
 from extras.audit.record import AuditedHistory, Recording
 from extras.audit.report import Audit, AuditReport
 from extras.audit.sources import Begin
 from tests import made_histories
+
+WITH_LIBRARIES = pytest.mark.skipif("libraries" not in plugins(), reason="extras/libraries is not here")
+"""For a test of exceptions whose tables are in another extra."""
 
 
 class Made(made_histories.Made):

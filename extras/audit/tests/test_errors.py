@@ -1,5 +1,7 @@
 """Whether a retry could help, from what a history keeps of an exception."""
 
+from typing import Any
+
 import pytest
 from pydantic import JsonValue
 from temporalio.api.failure.v1 import Failure
@@ -8,12 +10,13 @@ from activities.borders.table import Proof
 from extras.audit.errors import Failing, status_in, verdict
 from extras.audit.record import failing_of
 from extras.audit.secrets import secrets_in
+from extras.audit.tests.made import WITH_LIBRARIES
 from extras.audit.tools import Confidence, is_model, tokens_of, tool_of
 from tests.libraries import AUDITED, text_without_row
 from tests.made_histories import failure, timeout
 from workflows.faults.fault import Code
 
-CASES: list[tuple[str, str, Code | None]] = [
+CASES: list[Any] = [
     # of tables, by the name of the class
     ("HTTPStatusError", "Client error '404 Not Found' for url 'http://shop/7'", Code.NOT_FOUND),
     ("HTTPError", "409 Client Error: Conflict for url: http://shop/7", Code.CONFLICT),
@@ -23,8 +26,12 @@ CASES: list[tuple[str, str, Code | None]] = [
     ("ConnectError", "All connection attempts failed", Code.UNREACHABLE),
     ("UniqueViolation", "duplicate key value", Code.CONFLICT),
     ("DeadlockDetected", "deadlock detected", Code.BUSY),
-    ("ClientError", "An error occurred (ThrottlingException) when calling the Invoke operation", Code.RATE_LIMITED),
-    ("CardError", "Your card was declined", Code.REFUSED),
+    pytest.param(
+        *("ClientError", "An error occurred (ThrottlingException) when calling the Invoke operation"),
+        Code.RATE_LIMITED,
+        marks=WITH_LIBRARIES,
+    ),
+    pytest.param("CardError", "Your card was declined", Code.REFUSED, marks=WITH_LIBRARIES),
     ("requests.exceptions.ReadTimeout", "", Code.TIMEOUT),
     # of Python
     ("KeyError", "'sku'", Code.BUG),
@@ -99,6 +106,7 @@ def test_a_timeout_says_whether_the_attempt_began(failed: Failure, proves: Proof
     assert found and (found.proves, found.confidence) == (proves, confidence)
 
 
+@WITH_LIBRARIES
 def test_the_classes_without_a_row_are_those_of_the_recorded_libraries() -> None:
     """`python -m tests.libraries` writes them anew."""
     assert AUDITED.read_text(encoding="utf-8") == text_without_row()

@@ -14,7 +14,7 @@ from extras.audit.record import failing_of
 from extras.audit.report import Audit, AuditReport
 from extras.audit.sources import Extent, of_files
 from extras.audit.tests.integrations import SAVED
-from extras.audit.tests.made import Made, audited
+from extras.audit.tests.made import WITH_LIBRARIES, Made, audited
 from extras.audit.tools import Confidence
 from replan import FaultsPlugin
 from runtime.dev_server import DevServer
@@ -107,6 +107,7 @@ def test_histories_of_replan_are_not_counted() -> None:
     assert "FaultsPlugin" not in rendering.printed(report, 80)
 
 
+@WITH_LIBRARIES
 def test_agents_of_others_would_have_been_spared_what_they_wasted() -> None:
     """Each retry after a rejection or a wrong key, and each that may have charged twice."""
     audit = Audit()
