@@ -60,7 +60,8 @@ def passing(folder: Path, *words: str) -> str:
     """The last lines of a run of the quick tests of a copy; they must pass."""
     options = ("-m", "pytest", "-m", "not full", "-p", "no:cacheprovider", "--numprocesses=auto", "--dist=loadscope")
     done = run(folder, *options, "--no-loadscope-reorder", *words, seconds=3_000)
-    assert done.returncode == 0, "\n".join(done.stdout.splitlines()[-40:])
+    # 5: all were skipped, as those of libraries that are not installed.
+    assert done.returncode in (0, 5), "\n".join(done.stdout.splitlines()[-40:])
     return done.stdout.splitlines()[-1]
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.toolbox.declare.tool import Tool
@@ -67,3 +68,8 @@ def tool_of(foreign: McpTools, kind: str) -> Tool[..., Any]:
 def lines(file: Path) -> list[str]:
     """The lines of a file that a server appends to."""
     return file.read_text().splitlines() if file.exists() else []
+
+
+def of_gateway(module: str) -> Any:
+    """A module of the gateway, for what a test says of it, too; where that extra is not here, the test is skipped."""
+    return pytest.importorskip(f"extras.gateway.{module}")

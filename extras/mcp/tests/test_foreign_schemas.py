@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from activities.toolbox.registry import Registry
-from extras.gateway.local_tools import tools_result
 from extras.mcp.loading import McpTools, load_servers
-from extras.mcp.tests.foreign import asked, lines, table, tool_of, written
+from extras.mcp.tests.foreign import asked, lines, of_gateway, table, tool_of, written
 from tests.activities.bench import bench
 
 Schema = dict[str, Any]
@@ -91,7 +90,10 @@ async def test_a_gateway_offers_tools_that_it_cannot_check(tmp_path: Path) -> No
     key = '[servers.shop.tools.pay]\neffect = "keyed"\nkey = "key"\n'
     tools = (tool("pay", UNREADABLE), tool("read", UNREADABLE, annotations={"readOnlyHint": True}))
     foreign = served(tmp_path, *tools, more=f"trusted = true\n{key}", takes_unread=True)
-    found = {each["kind"]: each for each in tools_result(Registry(foreign.tools, builtin=()), foreign)["tools"]}
+    found = {
+        each["kind"]: each
+        for each in of_gateway("local_tools").tools_result(Registry(foreign.tools, builtin=()), foreign)["tools"]
+    }
     async with asked(foreign) as servers:
         answer = await servers.request("shop", "tools/call", {"name": "read", "arguments": {"amount": 1}}, 30.0)
 

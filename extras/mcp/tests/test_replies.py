@@ -12,10 +12,9 @@ import pytest
 from activities.toolbox.registry import ToolMistakes
 from console.commands import doctor
 from console.render.checks import Status
-from extras.gateway import offers, results
 from extras.mcp.loading import McpTools
 from extras.mcp.replies import MAX_TOOLS, UnreadableEntry, tidy_result, tool_of
-from extras.mcp.tests.foreign import AtGateway, asked, loaded, serving, table, tool_of as made_of, written
+from extras.mcp.tests.foreign import AtGateway, asked, loaded, of_gateway, serving, table, tool_of as made_of, written
 from tests.activities.bench import bench
 from tests.processes import ROOT
 from workflows.faults.fault import Applied, Code
@@ -266,7 +265,9 @@ async def test_what_a_server_sends_beside_its_content_is_in_the_result(
     assert await result_of(tmp_path, shop, "shop.plain", answer) == expected
     if "large" in name or "long" in name:
         return
-    found = results.success(await result_of(tmp_path, shop, "shop.plain", answer, layout=True), is_structured=False)
+    found = of_gateway("results").success(
+        await result_of(tmp_path, shop, "shop.plain", answer, layout=True), is_structured=False
+    )
     structured, content = expected.get("structured"), tidy_result(answer)["content"]
     if structured is not None and (not content or not isinstance(structured, dict)):
         content = [*content, words(json.dumps(structured, separators=(",", ":")))]
@@ -361,8 +362,12 @@ SECONDS = 30.0
 async def test_an_agent_gets_what_is_beside_a_declared_result(tmp_path: Path, shop: McpTools) -> None:
     """After the result as a text; and the `_meta` of an effect, of both sorts of tools."""
     answer = {"content": [IMAGE, words("Ask ann.")], "structuredContent": DONE, "_meta": {"trace": 7}}
-    typed = results.success(await result_of(tmp_path, shop, "shop.do", answer, layout=True), is_structured=True)
-    plain = results.success(await result_of(tmp_path, shop, "shop.plain", answer, layout=True), is_structured=False)
+    typed = of_gateway("results").success(
+        await result_of(tmp_path, shop, "shop.do", answer, layout=True), is_structured=True
+    )
+    plain = of_gateway("results").success(
+        await result_of(tmp_path, shop, "shop.plain", answer, layout=True), is_structured=False
+    )
 
     assert typed["content"] == [words('{"done":true,"text":"it"}'), IMAGE, words("Ask ann.")]
     assert plain == answer and {**typed, "content": answer["content"]} == answer
@@ -375,7 +380,7 @@ async def test_a_read_that_is_passed_on_has_no_part_that_an_agent_cannot_read(tm
         found = await servers.request("shop", "tools/call", {"name": "look"}, SECONDS)
 
     assert found == {"content": [words('{"type":"hologram","ray":1}'), IMAGE], "structuredContent": [1]}
-    assert results.presentable(found) == {"content": [*found["content"], words("[1]")]}
+    assert of_gateway("results").presentable(found) == {"content": [*found["content"], words("[1]")]}
 
 
 async def test_odd_entries_of_other_lists_cost_themselves_alone(tmp_path: Path) -> None:
@@ -392,6 +397,7 @@ async def test_odd_entries_of_other_lists_cost_themselves_alone(tmp_path: Path) 
 
 def test_a_gateway_is_told_which_tools_are_left_out(tmp_path: Path) -> None:
     """And tells its agent, in the description of a tool of its own: on one line, and bounded."""
+    offers = of_gateway("offers")
     told = loaded(tmp_path, listing(tmp_path, {"tools": [{"name": "odd"}, GOOD]})).left_out
     many = {f"shop.odd{number}": "x\n" * 1_000 for number in range(50)}
     line, bounded = (
