@@ -106,9 +106,9 @@ CORE = {
 }
 """The commands that are always there, in the order of `--help`."""
 _LAST: Mapping[str, int] = {entry.group: place for place, entry in enumerate(CORE.values())}
-EXTRAS = {name: entry for plugin in plugins().values() for name, entry in plugin.commands.items()}
+_OF_EXTRAS = [one for plugin in plugins().values() for one in plugin.commands.items()]
 COMMANDS: dict[str, Command] = dict(
-    sorted([*CORE.items(), *EXTRAS.items()], key=lambda one: _LAST.get(one[1].group, len(CORE)))
+    sorted([*CORE.items(), *_OF_EXTRAS], key=lambda one: _LAST.get(one[1].group, len(CORE)))
 )
 """All commands, in the order of `--help`: those of the extras stand last in their group."""
 
@@ -157,7 +157,7 @@ class _Switches:
         return parameters
 
 
-class CommandOfHelp(_Switches, TyperCommand):
+class CommandWithSwitches(_Switches, TyperCommand):
     """A Typer command whose help shows switches without a value."""
 
 
@@ -253,7 +253,7 @@ def with_common(
 def _register(typer_app: typer.Typer, name: str, function: Any, entry: Command) -> None:
     typer_app.command(
         name,
-        cls=CommandOfHelp,
+        cls=CommandWithSwitches,
         help=entry.help,
         rich_help_panel=entry.group,
         epilog=f"Example: {STARTER} {entry.example}",

@@ -35,8 +35,7 @@ from activities.errors import ToolError
 from extras import plugins
 from workflows.faults.fault import Code, Fault, Quadrant
 
-# A new library: its rows go to the module of its wire, its package here, its distribution to the extra `libraries`, its
-# classes to tests/activities/libraries/classes.json (`python -m tests.libraries`).
+# A further library has its rows in extras/libraries, whose plugin.py says where else it is named.
 WIRES: Mapping[str, tuple[str, ...]] = {
     "http": ("httpx2", "httpcore2", "httpx", "httpcore", "requests", "urllib3", "aiohttp", "urllib", "http", "ssl"),
     "sql": (

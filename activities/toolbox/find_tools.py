@@ -9,13 +9,17 @@ from pydantic import BaseModel, Field
 
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Tool, tool
-from activities.toolbox.texts import FILLER
 from workflows.text import normalized
 
 MAX_SHOWN = 30  # kinds that a model is shown: with more of them it chooses badly, and each request costs more
 MAX_FOUND = 8
 MAX_TERMS = 100
 NAME = "find_tools"
+FILLER = re.compile(
+    "an?|and|any|are|as|at|be|by|can|do|does|for|from|how|i|in|is|it|me|my|of|on|or|our|the|their|to|us|was|we|what|"
+    "when|where|which|who|will|with|you|your"
+)
+"""Words of a query that say nothing of what is looked for."""
 
 _CREATE = (
     "CREATE VIRTUAL TABLE kinds USING fts5(name, description, arguments,"

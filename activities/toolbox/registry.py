@@ -28,7 +28,7 @@ GROUP = "replan.tools"
 """The group of entry points whose values are modules with tools."""
 IMPORTABLE = Path(__file__).with_name("importable")
 """The folder with the package `replan_tools`, of which each tools file is a module."""
-EXTRAS = f"{extras}."
+OF_EXTRAS = f"{extras}."
 """How the names of modules begin that make tools of other programs' ones."""
 OWN = {"replan", __name__.partition(".")[0]}
 """Replan's own packages: `replan`, which tools import, and the package of this module."""
@@ -125,7 +125,7 @@ class Registry(Mapping[str, Kind]):
         """Yield a line for each package that tools files import and whose exceptions are in no table or `raises=`."""
         own = [kind for name, kind in self._kinds.items() if name in self.own]
         raises = {raised: entry for kind in own for raised, entry in kind.raises.items()}
-        modules = {module for kind in own if not (module := kind.function.__module__).startswith(EXTRAS)}
+        modules = {module for kind in own if not (module := kind.function.__module__).startswith(OF_EXTRAS)}
         packages = {package for module in modules for package in _imported(module)}
         for package in sorted(packages - sys.stdlib_module_names - OWN):
             left = [found for found in described.unknown(package) if declared.entry_of(found, raises) is None]

@@ -51,10 +51,3 @@ def encoding_of(content: bytes, declared: str | None) -> str:
     if _LATIN.fullmatch(name):
         return "cp1252"
     return name.replace("_", "-") if _KNOWN.fullmatch(name) else "utf-8"
-
-
-FILLER = re.compile(
-    "an?|and|any|are|as|at|be|by|can|do|does|for|from|how|i|in|is|it|me|my|of|on|or|our|the|their|to|us|was|we|what|"
-    "when|where|which|who|will|with|you|your"
-)
-"""Words of a query that say nothing of what is looked for."""

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 
 from activities.errors import Busy, Refused
 from activities.toolbox.declare.tool import tool
+from activities.toolbox.find_tools import FILLER
 from activities.toolbox.injection import Documents
-from activities.toolbox.texts import FILLER
 from extras.documents.document import SUFFIXES
 from extras.documents.library import CUT, END, FIRST, Library, Match
 from workflows.text import normalized
