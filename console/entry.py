@@ -22,6 +22,7 @@ from client.remedy import as_command
 from console.exits import OF_PROBLEM, Exit
 from console.options import Common
 from console.render.command import starter
+from extras import COMMAND_OF, NotHere
 from runtime import process, tracing
 from runtime.usage import mistake
 from workflows.commands import STARTER
@@ -169,6 +170,9 @@ def _problem_of_usage(
 def _problem_of_command(args: Sequence[str], commands: Sequence[str]) -> Problem:
     """What to say about a first word that is no command: it is misspelt, or begins the text of a task."""
     reason, lists = f"No such command {args[0]!r}", f"`{STARTER} --help` lists the commands"
+    if extra := COMMAND_OF.get(args[0]):
+        where, _, remedy = f"{NotHere(extra)}".partition(": ")
+        return Problem("usage", f"The command {args[0]} is in {where}", remedy)
     if near := get_close_matches(args[0], commands):
         return Problem("usage", f"{reason}: did you mean {' or '.join(near)}?", lists)
     return Problem("usage", reason, f"a text goes after --task, as in `{starter('--task', _text_in(args))}`; {lists}")

@@ -50,6 +50,8 @@ OF_EXTRA: Mapping[str, str] = MappingProxyType(
     {"bridge": "gateway", "documents": "documents", "store_page": "web", "tools_files": "mcp"}
 )
 """The parts that other rooms ask for, and the extra that has each."""
+COMMAND_OF: Mapping[str, str] = MappingProxyType({"audit": "audit", "mcp": "gateway", "serve": "web"})
+"""The extra that brings each command which the core does not have."""
 
 
 @cache

@@ -17,7 +17,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from queue import Queue
 from typing import Annotated, NamedTuple
@@ -49,8 +49,8 @@ COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
 LONGEST = 400
 """A mutant whose tests take longer than this, in seconds, counts as noticed."""
 MOST = 150
-"""The most tests that run against a mutant: of those that reach its line, the ones that reach the most of its module,
-compared with all that they reach."""
+"""The most tests that run against a mutant: of those that reach its line, by turns from each file of tests the ones
+that reach the most of its module, compared with all that they reach."""
 TOGETHER = 120
 """The most seconds that these tests take together without a mutant; the quickest run first."""
 UNRECORDED: Mapping[str, tuple[str, ...]] = {
@@ -151,7 +151,10 @@ class Reached(NamedTuple):
             return self.lines[test, mutant.file] / self.lines[test, ""]
 
         tests = self.tests.get((mutant.file, mutant.line), ()) or self.tests.get((mutant.file, 0), ())
-        some = sorted(tests, key=lambda test: (-share(test), test))[:MOST]
+        files = defaultdict[str, list[str]](list)
+        for test in sorted(tests, key=lambda test: (-share(test), test)):
+            files[test.partition("::")[0]].append(test)
+        some = [test for turn in zip_longest(*files.values()) for test in turn if test][:MOST]
         some.sort(key=lambda test: seconds.get(test, 0))
         ends = accumulate(seconds.get(test, 0) for test in some)
         return [test for number, (test, end) in enumerate(zip(some, ends, strict=True)) if end < TOGETHER or not number]

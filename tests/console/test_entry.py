@@ -157,11 +157,11 @@ def test_a_python_without_the_packages_says_what_to_do(script: str) -> None:
 
 def test_the_command_line_of_the_package_explains_an_option_of_other_commands() -> None:
     """It has a command more, `worker`, which is no module of the console."""
-    words = [sys.executable, "-m", "replan", "serve", "--store", "X", "--help"]
+    words = [sys.executable, "-m", "replan", "list", "--store", "X", "--help"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("No such option: --store of serve, only of explain and effects and undo: ")
+    assert done.stderr.startswith("No such option: --store of list, only of explain and effects and undo: ")
     assert done.stderr.count("\n") == 1
 
 

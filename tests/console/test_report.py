@@ -2,9 +2,6 @@
 
 import json
 import re
-import subprocess
-import sysconfig
-import venv
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,13 +12,12 @@ from client.report.report import FaultCount, Report
 from client.report.row import OpenRequest, Recovery, TaskRow, row_of
 from console.commands.report import read_since
 from console.exits import Exit
-from console.options import EXTRAS
 from console.render import report_page
 from console.render.report import printed, usd
 from runtime.dev_server import DevServer
 from tests.console.histories import NAMES, explained
 from tests.console.made import Tags, report_on
-from tests.processes import ROOT, Processes
+from tests.processes import Processes
 
 EVIL = '<script>alert("1")</script>\x1b[31m'
 """A text of the world that may not reach a page or a terminal as it is."""
@@ -140,25 +136,3 @@ def test_a_bad_query_and_an_empty_list_are_sentences(server: DevServer, tmp_path
     assert empty.stdout.startswith("No task that the query finds ran in this time: `--since all`")
     assert empty.stdout.endswith(f"\nWith charts: {tmp_path / 'a.html'}\n")
     assert empty.returncode == 0 and (tmp_path / "a.html").read_text().startswith("<!doctype html>")
-
-
-MISSING = {
-    "report": (["report", "--html", "a.html"], "--html needs pygal and jinja2, which are"),
-    "web": (["serve"], "`serve` needs fastapi and uvicorn and jinja2 and itsdangerous, which are"),
-}
-
-
-@pytest.mark.parametrize("extra", MISSING)
-def test_without_its_extra_a_command_says_what_to_install(tmp_path: Path, extra: str) -> None:
-    """In an environment that has all packages of this one but those of the extra; the tables of a report need none."""
-    words, said = MISSING[extra]
-    venv.create(tmp_path, symlinks=True, with_pip=False)
-    packages = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path), "platbase": str(tmp_path)}))
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if entry.name not in EXTRAS[extra]:
-            (packages / entry.name).symlink_to(entry)
-    command = [str(tmp_path / "bin" / "python"), "starter.py", *words, "--address", "127.0.0.1:1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    installs = f"run `pip install 'replan[{extra}]'`, in a checkout `pip install --editable '.[{extra}]'`."
-
-    assert (done.returncode, done.stderr) == (Exit.BAD_USAGE, f"{said} not installed: {installs}\n")

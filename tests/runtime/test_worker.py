@@ -55,7 +55,7 @@ def test_check_prints_the_catalogue_without_a_server(nobody: Processes) -> None:
 
     assert (code, errors) == (0, "")
     assert said.startswith("echo  read ") and "\n    Say it again.\n    word: string; standard, 30 s\n" in said
-    assert " search, " in said and not (nobody.folder / "state").exists()
+    assert " compose, " in said and not (nobody.folder / "state").exists()
 
 
 BAD_TOOLS = {

@@ -1,28 +1,32 @@
-"""Each extra can be left out: without its folder the rest works, and what needs it says so."""
+"""Each extra can be left out, its folder or its packages: the rest works, and what needs it says so."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from extras import plugins
+from console.exits import Exit
+from console.options import EXTRAS as PACKAGES
+from extras import COMMAND_OF, plugins
 from tests.processes import ROOT
 
 EXTRAS = tuple(plugins())
 NEEDS: Mapping[str, Sequence[str]] = {"gateway": ("mcp",)}
 """The extras that an extra may import."""
 NEEDED_BY: Mapping[str, tuple[Sequence[str], str]] = {
-    "audit": (("starter.py", "audit", "a.json"), "No such command 'audit'"),
+    "audit": (("starter.py", "audit", "a.json"), "The command audit is in extras/audit, which is not in this copy"),
     "documents": (("worker.py", "--check", "--documents", "."), ""),
-    "gateway": (("starter.py", "mcp", "--", "true"), "No such command 'mcp'"),
+    "gateway": (("starter.py", "mcp", "--", "true"), "The command mcp is in extras/gateway, which is not in this copy"),
     "libraries": (("worker.py", "--classify", "botocore.exceptions.ClientError"), ""),
     "mcp": (("worker.py", "--check", "--tools", "examples/git.toml"), "needs extras/mcp, which is not in this copy"),
-    "web": (("starter.py", "serve"), "No such command 'serve'"),
+    "web": (("starter.py", "serve"), "The command serve is in extras/web, which is not in this copy"),
 }
 """By extra, a command that needs it, and what that says without it; empty if it does without."""
 OPENED = """
@@ -65,8 +69,31 @@ def passing(folder: Path, *words: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+MISSING = {
+    "report": (["report", "--html", "a.html"], "--html needs pygal and jinja2, which are"),
+    "web": (["serve"], "`serve` needs fastapi and uvicorn and jinja2 and itsdangerous, which are"),
+}
+
+
+@pytest.mark.parametrize("extra", MISSING)
+def test_without_its_extra_a_command_says_what_to_install(tmp_path: Path, extra: str) -> None:
+    """In an environment that has all packages of this one but those of the extra; the tables of a report need none."""
+    words, said = MISSING[extra]
+    venv.create(tmp_path, symlinks=True, with_pip=False)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(tmp_path), "platbase": str(tmp_path)}))
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if entry.name not in PACKAGES[extra]:
+            (packages / entry.name).symlink_to(entry)
+    command = [str(tmp_path / "bin" / "python"), "starter.py", *words, "--address", "127.0.0.1:1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    installs = f"run `pip install 'replan[{extra}]'`, in a checkout `pip install --editable '.[{extra}]'`."
+
+    assert (done.returncode, done.stderr) == (Exit.BAD_USAGE, f"{said} not installed: {installs}\n")
+
+
 def test_every_extra_is_tried_here() -> None:
     assert {*NEEDED_BY} == {*EXTRAS}
+    assert {name: extra for extra, plugin in plugins().items() for name in plugin.commands} == COMMAND_OF
 
 
 def test_a_worker_loads_an_extra_only_when_it_is_used() -> None:
