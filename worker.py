@@ -31,6 +31,7 @@ from runtime.client import Misconfigured, NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.keys import BadKeys, cipher_of
 from runtime.payloads import s3, with_storage
+from runtime.people_file import BadPeople, KnownPeople
 from runtime.settings import BadSetting, Settings, with_settings
 from runtime.settings_file import BadSettings, SettingsFile
 from workflows.calls.interceptor import CallInterceptor
@@ -39,7 +40,7 @@ from workflows.text import few
 if TYPE_CHECKING:
     from client.upgrade import OpenTasksReport
 
-BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadSetting, BadSettings, Misconfigured, queue_store.OtherStore)
+BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadPeople, BadSetting, BadSettings, Misconfigured, queue_store.OtherStore)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 MAX_UNFINISHED = 200
 """The most unfinished tasks whose histories a worker replays before its version serves a queue for the first time."""
@@ -165,11 +166,13 @@ async def equipped(
     Raises:
         CannotContinue: as `require_continuable`.
         OtherStore: the queue has another store.
-        StoreUnavailable, BadKeys, BadReach: the store, the keyring or an option cannot be used.
+        StoreUnavailable, BadKeys, BadPeople, BadReach: the store, the keyring, the people file or an option cannot be
+            used.
     """
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         cipher = cipher_of(settings.keys)
+        people = KnownPeople(settings.people) if settings.people else None
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         checked = server.namespace_id, settings.queue, process.version()
         look = partial(peek, settings.store or sqlite_url(settings.state), *checked)
@@ -177,7 +180,7 @@ async def equipped(
         if not peeked.is_checked:
             await require_continuable(server, settings.queue)
         replaced = await replaceable(server.client, settings.queue, peeked, look)
-        parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail, cipher))
+        parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail, cipher, people))
         own = queue_store.NamedStore(parts.store_id, peeked.place)
         await stack.enter_async_context(queue_store.assigned(server.client, settings.queue, own, replaced, fail))
         if not peeked.is_checked:

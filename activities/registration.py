@@ -11,6 +11,7 @@ from temporalio.converter import StorageDriver
 
 from activities import deadline, tracing
 from activities.borders.described import UnknownClass, describe
+from activities.boundary.approved import Verifier
 from activities.boundary.boundary import Boundary
 from activities.boundary.breakers.rows import Breakers
 from activities.boundary.effects import EffectFinder
@@ -48,6 +49,8 @@ log = structlog.get_logger("replan.worker")
 BAD_OPTIONS = (*(BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner),)
 """The exceptions that are raised here for an option that cannot be used; each message says what to do."""
 
+PEOPLE = "give it the file of `replan people` with --people, docs/approvers.md"
+
 
 # A protocol, since `activities` never imports `runtime`.
 class WorkerOptions(Protocol):
@@ -81,6 +84,8 @@ class WorkerOptions(Protocol):
     def allow_requests(self) -> Sequence[str]: ...
     @property
     def http_headers(self) -> Sequence[str]: ...
+    @property
+    def people(self) -> Path | None: ...
     @property
     def notify(self) -> str | None: ...
     @property
@@ -151,6 +156,10 @@ class Abilities:
         loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
         foreign = load_foreign(files, environment, [*offered, *loaded], Reach.of(options.allow_hosts))
         registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
+        if unknown := [name for name, kind in registry.items() if kind.spec.approvers and options.people is None]:
+            raise ToolMistakes(
+                [f"{name}: approve= says who must approve, and this worker knows nobody: {PEOPLE}." for name in unknown]
+            )
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         receiver, base = receiver_of(options.notify, environment), page_base(options.page)
         return cls(selection, registry, faults, environment, receiver, base, foreign)
@@ -284,13 +293,14 @@ async def open_parts(
     version: str,
     on_unusable: Callable[[str], None],
     cipher: Cipher | None = None,
+    people: Verifier | None = None,
 ) -> AsyncIterator[WorkerParts]:
     """Open the databases and the HTTP client of a worker; they are closed when the block ends.
 
     `namespace` is the id of the Temporal namespace; `is_searchable`: the namespace has Replan's search attributes.
     `buckets` store large payloads instead of the vault. `version` is the version of Replan.
     `on_unusable` is called with a sentence when this process cannot call tools any more. `cipher` encrypts what is
-    written into the databases.
+    written into the databases. `people` verifies who has approved a call.
 
     Raises:
         StoreUnavailable: a database cannot be opened.
@@ -327,6 +337,7 @@ async def open_parts(
             loop=loop,
             threads=Threads(options.slots, on_unusable),
             breakers=Breakers(databases.store),
+            people=people,
         )
         yield WorkerParts(
             abilities,

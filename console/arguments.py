@@ -13,8 +13,8 @@ from pydantic import JsonValue, ValidationError
 from client import document
 from client.problem import Problem
 from client.text import cut
-from runtime.settings_file import seconds
 from runtime.validation import first_mistake
+from workflows.durations import seconds
 from workflows.plans.contract import AllowedEffect
 from workflows.text import NOT_TEXT, decode_text
 

@@ -140,6 +140,14 @@ class Settings:
     """The MODULE:OBJECT of a payload codec of the user's, e.g. with a KMS."""
 
     # Read when a task asks a person
+    people: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="REPLAN_PEOPLE",
+            metavar="FILE",
+            help="The people file, which `people` writes: who may approve, and the keys that vouch for them.",
+        ),
+    ] = None
     notify: Annotated[
         str | None,
         typer.Option(

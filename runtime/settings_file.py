@@ -1,6 +1,5 @@
 """The settings file, `replan.toml`: budgets of tasks, for the starter, and prices of models, for the worker."""
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +10,13 @@ from pydantic_core import PydanticCustomError
 
 from runtime.settings import WithRemedy
 from runtime.validation import expected
+from workflows.durations import seconds
 from workflows.limits.budget import MAX_DEADLINE
 from workflows.plans.catalogue import Price
 from workflows.text import decode_text, nearest
 
 DEFAULT = Path("replan.toml")
 VARIABLE = "REPLAN_SETTINGS"
-UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 UNLIMITED = "unlimited"
 """The value that means no limit, since TOML has no null."""
 OWN = "own"
@@ -40,22 +39,6 @@ class BadSettings(WithRemedy, ValueError):
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-def seconds(text: str) -> float:
-    """The seconds of a duration: `text` is a number of seconds, or has units, as in `90s`, `5m`, `1h30m` and `2d`.
-
-    Raises:
-        ValueError: the text is no duration; the message says what to write.
-    """
-    amount = r"(?:(\d+(?:\.\d+)?){})?"
-    found = re.fullmatch("".join(amount.format(unit) for unit in UNITS), text.strip().lower())
-    if found and any(found.groups()):
-        return sum(float(count) * size for count, size in zip(found.groups(), UNITS.values(), strict=True) if count)
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no duration: write seconds, or as in 90s, 5m, 1h30m or 2d") from None
 
 
 def _duration(value: object) -> object:

@@ -37,7 +37,7 @@ from workflows.calls.reconciling import (
 from workflows.calls.scheduling import TakesAdmissions
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.json_values import digest
-from workflows.people.approval import Approval, approval_code
+from workflows.people.approval import ApprovedCall, approval_code
 from workflows.planning.trust import returns_untrusted, unsourced
 from workflows.plans.catalogue import FORM, Catalogue, Effect, OtherForm, ToolSpec
 from workflows.plans.proposal import Step
@@ -255,12 +255,12 @@ def why_outside(progress: Progress, specs: Mapping[str, ToolSpec], record: StepR
     return unsourced(progress, specs, record, companion, call.args) if companion else ""
 
 
-def _approval(progress: Progress, record: StepRecord, id: str, call: UndoCall) -> Approval | None:
+def _approval(progress: Progress, record: StepRecord, id: str, call: UndoCall) -> ApprovedCall | None:
     """The approval of the call `id` that undoes a step; None if no person has confirmed it."""
     if progress.confirmed.get(record.step.id) != call.digest:
         return None
     code = approval_code(workflow.info().run_id, ids.idempotency_key(id, progress.key_prefix), call.digest)
-    return Approval(code=code, shown=call.digest, allowed=call.digest)
+    return ApprovedCall(code=code, shown=call.digest, allowed=call.digest)
 
 
 async def _undo(

@@ -25,6 +25,7 @@ from temporalio.common import RawValue
 from activities import deadline, sends
 from activities.borders import validation
 from activities.borders.sql import DATABASE_ERRORS
+from activities.boundary.approved import Approvals, Verifier
 from activities.boundary.attempt import CallAttempt, FaultRaised, attempt_of, is_interruption
 from activities.boundary.breakers.open_breaker import BreakerGuard
 from activities.boundary.breakers.rows import Breakers
@@ -38,18 +39,15 @@ from activities.log_redaction import shape
 from activities.providers.metering import total
 from activities.storage.store import time_limit
 from activities.toolbox.declare import conditions
-from activities.toolbox.declare.arguments import added_arguments, changes
-from activities.toolbox.declare.condition_clauses import applies
+from activities.toolbox.declare.arguments import changes
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources
-from workflows.calls.header import CallHeader
 from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.inquiries import Capacity
 from workflows.json_values import canonical, digest
-from workflows.people.requests import shown_args
-from workflows.plans.catalogue import EVERY_CALL, WHY_OF_TASK, Effect, ToolSpec
+from workflows.plans.catalogue import Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
 from workflows.plans.references import PRUNED_ENCODING, pruned
 from workflows.plans.repeated_calls import WAITED
@@ -77,16 +75,19 @@ class Boundary:
         loop: ToolLoop | None = None,
         threads: Threads | None = None,
         breakers: Breakers | None = None,
+        people: Verifier | None = None,
     ) -> None:
         """Inject `resources` into tools, and `faults` into calls.
 
         `store` is the id of the worker's store; a call of a task that works with another store is rejected. `ledgers`
         are the databases with a ledger that this worker has open, by default the store alone. `breakers` are needed
-        with a `loop`, since they use the store on the worker's own event loop.
+        with a `loop`, since they use the store on the worker's own event loop. `people` verifies what doors have
+        signed; without it, no call is made whose tool says who must approve it.
         """
         self._resources = resources
         self._faults = faults or FaultInjection((), {})
         self._effects = StepEffects(resources.engine, store, tuple(ledgers) or (resources.engine,))
+        self._approvals = Approvals(people)
         self._loop = loop
         self.threads = threads or Threads()
         self.breakers = breakers or Breakers(resources.engine)
@@ -159,7 +160,7 @@ class Boundary:
         if await self._effects.has_undone(attempt):  # then nothing is called, which nobody has to approve
             attempt.replayed = True
             return StepReturn(result=None, attempt=attempt.number, replayed=True)
-        _check_approved(kind, value, args, attempt)
+        self._approvals.check(kind, value, args, attempt)
         self._effects.check_store(attempt)
         if attempt.call.provided is None:  # the arguments of another version may name no service
             await guard.admit(kind.service_of(args))
@@ -202,7 +203,7 @@ class Boundary:
 
         def work() -> JsonValue:  # validators, too, are code of the tool
             value, args = _decode(kind, payload, attempt)
-            _check_approved(kind, value, args, attempt)
+            self._approvals.check(kind, value, args, attempt)
             call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
             if attempt.call.provided is not None:
                 return _encode_provided(call, attempt.call.provided.result)
@@ -386,32 +387,6 @@ def _decode(kind: Kind, payload: RawValue, attempt: CallAttempt) -> tuple[JsonVa
         raise FaultRaised(Fault.of(Code.INVALID_INPUT, reason)) from None
     attempt.show(args=args)
     return value, args
-
-
-def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: CallAttempt) -> None:
-    """Reject a call that a person must approve, unless this very call was approved in this run of the workflow.
-
-    The same holds for an undo: the approval of an effect does not approve the call that undoes the effect.
-    """
-    call, run = attempt.call, activity.info().workflow_run_id or ""
-    needs = None if call.provided is not None else _needs_approval(kind, args, call)
-    if needs is None:
-        return
-    defaults = shown_args(added_arguments(kind, args, value))
-    if call.approval and call.approval.allows(run, call.key, digest(kind.spec.kind, value), defaults):
-        return
-    void = " What was approved is another call, or one with other defaults, or one before a reset."
-    reason = f"{kind.spec.kind} needs approval: {needs}.{void if call.approval else ''}"
-    raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason, defaults=defaults), is_certain=True)
-
-
-def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None:
-    """Why a person must approve a call, as a clause; None if it needs no approval."""
-    if isinstance(kind.approve, str):
-        return EVERY_CALL
-    if kind.approve and (needs := applies(kind.approve, conditions.condition_value(args.model_dump))):
-        return needs
-    return WHY_OF_TASK[call.approve] if kind.spec.needs_approval(call.approve) else None
 
 
 def _note_return(attempt: CallAttempt, value: Any) -> None:

@@ -19,7 +19,7 @@ from tests.activities.bench import Bench, bench
 from workflows.calls.header import CallHeader
 from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.json_values import digest
-from workflows.people.approval import Approval, approval_code
+from workflows.people.approval import ApprovedCall, approval_code
 
 HIDDEN = "sk-secret"
 
@@ -217,12 +217,12 @@ async def spend(args: Word, key: Key) -> Said:
     return Said(said=str(args.number))
 
 
-def approved(number: int, *, run: str = "a-run", key: str = "a-key", allowed: int | None = None) -> Approval:
+def approved(number: int, *, run: str = "a-run", key: str = "a-key", allowed: int | None = None) -> ApprovedCall:
     shown, meant = (digest("spend", {"number": one}) for one in (number, number if allowed is None else allowed))
-    return Approval(code=approval_code(run, key, shown), shown=shown, allowed=meant)
+    return ApprovedCall(code=approval_code(run, key, shown), shown=shown, allowed=meant)
 
 
-VOID: list[Approval | None] = [
+VOID: list[ApprovedCall | None] = [
     None,
     approved(8),  # of other arguments
     approved(9, key="another-key"),  # of another step

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from activities.providers import prices, streaming
-from runtime.settings_file import BadSettings, Models, SettingsFile, seconds
+from runtime.settings_file import BadSettings, Models, SettingsFile
+from workflows.durations import seconds
 from workflows.limits.budget import Limits
 from workflows.plans.catalogue import Price
 

@@ -16,7 +16,7 @@ from workflows.account.state import MAX_UPDATES, EntryLists, JournalState
 from workflows.faults.fault import Applied
 from workflows.json_values import digest
 from workflows.marks import Kept
-from workflows.people.approval import Approval
+from workflows.people.approval import ApprovedCall
 from workflows.people.requests import ENDED, Choice, HumanAnswer, HumanRequest, RequestKind, Word
 
 
@@ -104,6 +104,20 @@ class Answered(JournalEntry, frozen=True):
         yield state.request(self.request).closed_line(self.at)
 
 
+class Endorsed(JournalEntry, frozen=True):
+    """One of several people who must answer a request alike has answered it."""
+
+    kind: Literal["endorsed"] = "endorsed"
+    request: Kept[str]
+    answer: HumanAnswer
+
+    def apply(self, state: JournalState) -> None:
+        request = state.request(self.request)
+        request.endorsed = (*request.endorsed, self.answer)
+        if self.proof:
+            _remember(state, self.proof)
+
+
 class Checked(JournalEntry, frozen=True):
     """What a person gave was accepted, or not."""
 
@@ -133,7 +147,7 @@ class Approved(JournalEntry, frozen=True):
     """A person has approved a call."""
 
     kind: Literal["approved"] = "approved"
-    approval: Approval = Field(default=LEFT_OUT, exclude=True)
+    approval: ApprovedCall = Field(default=LEFT_OUT, exclude=True)
 
     def apply(self, state: JournalState) -> None:
         state.record_of(self.step).approval = self.approval

@@ -18,7 +18,7 @@ from workflows.faults.decision import Action
 from workflows.faults.fault import Fault
 from workflows.json_values import canonical
 from workflows.marks import Kept, Paths, Refers
-from workflows.people.approval import Approval
+from workflows.people.approval import ApprovedCall
 from workflows.plans.catalogue import CompanionSpec, Effect
 from workflows.plans.proposal import Mistake, PassedOver, Step
 from workflows.plans.references import Unresolved, pick
@@ -95,7 +95,7 @@ class StepRecord(BaseModel):
     # Set when a person has answered, or the call was reconciled
     edited: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
     """The arguments that a person changed before the call was made."""
-    approval: Approval | None = Field(default=None, exclude=True)
+    approval: ApprovedCall | None = Field(default=None, exclude=True)
     """What a person approved; a call that differs is refused. It does not outlast the run of the task."""
     fencing_token: int = 0
     """How often the call was found not to be applied; with it, the ledger rejects an older attempt."""

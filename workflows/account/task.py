@@ -14,6 +14,7 @@ from workflows.faults import retries
 from workflows.limits.budget import MAX_TASK_TEXT, Limits
 from workflows.marks import Kept
 from workflows.people.requests import MAX_NAME
+from workflows.people.statement import Statement
 from workflows.plans.contract import AllowedEffect
 from workflows.plans.demonstration import MAX_DEMONSTRATION_BYTES, MAX_DEMONSTRATIONS, Demonstration
 from workflows.plans.proposal import Answer, NewSteps, Proposal, SparseStep, Step
@@ -97,6 +98,8 @@ class Task(BaseModel, frozen=True):
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     by: str = Field(default="", max_length=MAX_NAME, exclude_if=not_)
     """Who started it, as that person or program claims; people who are asked about it read this."""
+    started: Statement | None = Field(default=None, exclude_if=lambda stated: stated is None)
+    """What a door has signed about who started it; None if no door knows who that is."""
 
     # Read when the planner's model is asked
     planner: Kept[str | None] = None
@@ -152,6 +155,11 @@ class Task(BaseModel, frozen=True):
         if size > MAX_DEMONSTRATION_BYTES:
             raise ValueError(f"the demonstrations have {size} bytes, more than {MAX_DEMONSTRATION_BYTES}")
         return demonstrations
+
+    @property
+    def starter(self) -> str | None:
+        """Who started it, as a door has signed; None if no door knew."""
+        return self.started.person if self.started else None
 
     @property
     def later_plans(self) -> list[tuple[Step, ...]]:

@@ -23,7 +23,8 @@ from workflows.faults.decision import Ask, Reconcile, UseFallback
 from workflows.faults.fault import Applied, Code, Fault, cause_of
 from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit
-from workflows.people.approval import Approval, added_digest, approval_code
+from workflows.people.approval import ApprovedCall, added_digest, approval_code
+from workflows.people.approvers import Approvers
 from workflows.people.requests import (
     MAX_OTHERS,
     MAX_SHOWN,
@@ -169,6 +170,7 @@ class Execution:
                 record,
                 cause=cause,
                 words=fault.words,
+                approvers=step.spec.approvers,
                 repeat=repeat if is_repeated else None,
             )
             answer = request.answer
@@ -200,7 +202,7 @@ class Execution:
 
         Returns the fault of the approved call, if any, or the fault that stands for a rejection by the person.
         """
-        record, reason = step.record, fault.reason
+        record, reason, rule = step.record, fault.reason, step.spec.approvers
         if await self._waited_for_another(step, fault):
             return None if record.status is StepStatus.SKIPPED else await step.attempt()
         while True:
@@ -216,6 +218,7 @@ class Execution:
                     record,
                     call=self._proposed_call(step, record.args or {}, fault.defaults),
                     others=tuple(call for _, call in others),
+                    approvers=rule,
                 )
             finally:
                 self._shown -= ids
@@ -224,12 +227,11 @@ class Execution:
             match answer.choice if answer else None:
                 case Choice.APPROVE | Choice.APPROVE_ALL:
                     for (other, call), code in zip(others, request.given_others, strict=False):
-                        shown, added = digest(call.kind, call.args), added_digest(call.defaults)
-                        approval = Approval(code=code, shown=shown, allowed=shown, added=added)
-                        other.write(Approved, approval=approval)
-                    shown, added = digest(record.kind, record.args), added_digest(fault.defaults)
-                    approval = Approval(code=request.given_code, shown=shown, allowed=shown, added=added)
-                    step.write(Approved, approval=approval)
+                        stated = tuple(one for one in request.statements if code in one.calls)
+                        if rule is None or rule.are_enough(stated, self._progress.task.starter):
+                            other.approve(code, digest(call.kind, call.args), call.defaults, stated)
+                    shown = digest(record.kind, record.args)
+                    step.approve(request.given_code, shown, fault.defaults, request.statements)
                     return await step.attempt()
                 case Choice.EDIT:
                     if (refused := await self._edit(step, request, fault.defaults)) is None:
@@ -282,8 +284,9 @@ class Execution:
     def _others_to_approve(self, record: StepRecord) -> list[tuple[StepAttempts, ProposedCall]]:
         """Further steps of the plan that need an approval, too, with their calls: as many as can be shown whole."""
         found, room = list[tuple[StepAttempts, ProposedCall]](), MAX_SHOWN
+        rule = self._catalogue.specs[record.kind].approvers
         for other in self._progress.records:
-            if other is record or other.revision != record.revision or not self._can_be_shown(other):
+            if other is record or other.revision != record.revision or not self._can_be_shown(other, rule):
                 continue
             with suppress(Unresolved):
                 args = resolve(other.step.args, self._progress.results)
@@ -297,13 +300,18 @@ class Execution:
                     room -= size
         return found
 
-    def _can_be_shown(self, record: StepRecord) -> bool:
-        """Whether a step was not called yet, is in no request, and needs an approval whatever its arguments are."""
+    def _can_be_shown(self, record: StepRecord, rule: Approvers | None) -> bool:
+        """Whether a step was not called yet, is in no request, and needs an approval whatever its arguments are.
+
+        `rule` says who must approve the other call of the request.
+        """
         is_running = record.status is StepStatus.RUNNING and not record.attempts
         is_uncalled = record.status is StepStatus.PENDING or is_running or record.step.id in self._unapproved
         if not is_uncalled or record.approval is not None or record.step.id in self._shown:
             return False
         spec, outside = self._catalogue.specs[record.kind], self._progress.contract.outside
+        if spec.approvers != rule:  # whoever answers for this call may not answer for that one
+            return False
         is_meant = spec.needs_approval(self._progress.task.approve)
         return is_meant or spec.approve == ALWAYS or record.step.id in outside
 
@@ -324,7 +332,9 @@ class Execution:
         added = added_digest({name: value for name, value in defaults.items() if name not in changes})
         shown, allowed = digest(record.kind, planned), digest(record.kind, args)
         step.write(Edited, args=args, changes=changes)
-        approval = Approval(code=request.given_code, shown=shown, allowed=allowed, added=added)
+        if step.spec.approvers is not None:  # what was signed is about the call that was shown: this one is asked for
+            return None
+        approval = ApprovedCall(code=request.given_code, shown=shown, allowed=allowed, added=added)
         step.write(Approved, approval=approval)
         return None
 
@@ -337,7 +347,8 @@ class Execution:
 
     async def _provide(self, step: StepAttempts, request: HumanRequest) -> Fault | None:
         """Complete a step with the result that a person provides; return the fault if the result is not accepted."""
-        fault = await step.check(step.record.args, provided=Provided(result=request.result))
+        stated = ApprovedCall(statements=request.statements) if request.statements else step.record.approval
+        fault = await step.check(step.record.args, provided=Provided(result=request.result), approval=stated)
         self._progress.write(Checked(request=request.id, refused=fault.reason if fault else ""))
         return fault
 

@@ -14,7 +14,8 @@ from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
 from workflows.marks import Kept
-from workflows.people.approval import Approval
+from workflows.people.approval import ApprovedCall
+from workflows.people.statement import Statement
 from workflows.plans.catalogue import Effect
 from workflows.sparse import Sparse
 
@@ -63,7 +64,9 @@ class CallHeader(Sparse, frozen=True):
     """Which calls need an approval besides those whose tools declare it, as in `Task.approve`."""
     calls: Literal["native", "text"] | None = None
     """How the models that the tool asks make their calls, as in `Task.calls`."""
-    approval: Approval | None = None
+    approval: ApprovedCall | None = None
+    starter: Statement | None = None
+    """What a door has signed about who started the task, for a tool whose rule asks for it."""
     started: float | None = None
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
     be told of a turn."""

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows import ids
+from workflows.account.entries_of_people import Approved
 from workflows.account.entries_of_steps import Attempted, Reconciled, Resumed, StepEnded, Waited
 from workflows.account.entry import JournalEntry
 from workflows.account.progress import Progress
@@ -25,6 +26,8 @@ from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate, NewPlan, Remaining, UseFallback, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.limits.spending import Limit
+from workflows.people.approval import ApprovedCall, added_digest
+from workflows.people.statement import Statement
 from workflows.people.updates import People
 from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
@@ -182,6 +185,14 @@ class StepAttempts:
             **(self._fallback(decision.kind) if isinstance(decision, UseFallback) else {}),
         )
 
+    def approve(
+        self, code: str, shown: str, defaults: Mapping[str, JsonValue], statements: tuple[Statement, ...]
+    ) -> None:
+        """Record that the call with the digest `shown` may be made, with the defaults that were shown."""
+        added = added_digest(defaults)
+        approval = ApprovedCall(code=code, shown=shown, allowed=shown, added=added, statements=statements)
+        self.write(Approved, approval=approval)
+
     def _fallback(self, kind: str) -> dict[str, Any]:
         spec = self.catalogue.specs[kind]
         return {"fallback": kind, "effect": spec.effect, "is_untrusted": spec.untrusted}
@@ -224,6 +235,7 @@ class StepAttempts:
             approve=approve,
             calls=progress.task.calls,
             approval=record.approval,
+            starter=progress.task.started if spec.approvers and spec.approvers.not_starter else None,
             started=progress.place_in_queue,
             for_any_worker=record.waited > 0,
             task=progress.task_id if progress.origin is not None else None,

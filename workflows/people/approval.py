@@ -10,6 +10,7 @@ from operator import not_
 from pydantic import BaseModel, Field, JsonValue
 
 from workflows.json_values import digest
+from workflows.people.statement import Statement
 
 
 def approval_code(run: str, key: str, call: str) -> str:
@@ -20,17 +21,19 @@ def approval_code(run: str, key: str, call: str) -> str:
     return digest("approval", run, key, call)[:12]
 
 
-class Approval(BaseModel, frozen=True):
+class ApprovedCall(BaseModel, frozen=True):
     """What a person approved: one call, in one run of the task."""
 
-    code: str
+    code: str = ""
     """The code that the person was shown and has sent."""
-    shown: str
+    shown: str = ""
     """The digest of the kind and the arguments that the person was shown."""
-    allowed: str
+    allowed: str = ""
     """The digest of the kind and the arguments that may be called: others than `shown` if the person edited them."""
     added: str = Field(default="", exclude_if=not_)
     """The digest of the arguments that the tool adds, as the person was shown them; empty if they were unknown."""
+    statements: tuple[Statement, ...] = Field(default=(), exclude_if=not_)
+    """What doors have signed about the people who approved it; needed where the tool says who may."""
 
     def allows(self, run: str, key: str, call: str, added: Mapping[str, JsonValue]) -> bool:
         """Whether the call with the idempotency key `key` and the digest `call` may be made in the run `run`.

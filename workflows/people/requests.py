@@ -18,6 +18,8 @@ from workflows.commands import Option, command
 from workflows.json_values import canonical, text_of
 from workflows.limits.budget import Amounts
 from workflows.marks import Kept, Named, Refers
+from workflows.people.approvers import Approvers
+from workflows.people.statement import Statement
 from workflows.text import capitalised
 
 MAX_WORDS = 4_000
@@ -71,6 +73,8 @@ class Given(BaseModel, frozen=True, extra="forbid"):
     """The id of the request; empty if only one is open."""
     by: str = Field(default="", max_length=MAX_NAME)
     """Who answers, as the person claims."""
+    statement: Statement | None = Field(default=None, exclude_if=lambda stated: stated is None)
+    """What a door has signed about who answers; None if it does not know."""
 
 
 class GivenWithCode(Given):
@@ -265,6 +269,8 @@ class HumanAnswer(BaseModel, frozen=True):
     """By the name of a limit, how much was added to it."""
     edited: Named[dict[str, Change]] = Field(default_factory=dict, exclude_if=not_)
     """By name, the arguments that were changed."""
+    statement: Statement | None = Field(default=None, exclude_if=lambda stated: stated is None)
+    """What a door has signed about who answered; None if it did not know."""
     resolution: Kept[str] = Field(default="", exclude_if=not_)
     """The id of the resolution of an incident that answered the request; empty if a person answered this one alone."""
 
@@ -339,6 +345,13 @@ class HumanRequest(BaseModel):
     after: Kept[str] = Field(default="", exclude_if=not_)
     """The id of the resolution of this cause after which the same was asked again; empty if there was none."""
 
+    approvers: Approvers | None = Field(default=None, exclude_if=lambda rule: rule is None)
+    """Who may answer so that a call is made, or counts as made, by the tool's own rule; None for anybody."""
+
+    # Set while further people must answer
+    endorsed: tuple[HumanAnswer, ...] = Field(default=(), exclude_if=not_)
+    """The answers so far of a request that several people must answer alike."""
+
     # Set when the request is answered or closed
     answer: HumanAnswer | None = None
     closed: Kept[str] = Field(default="", exclude_if=not_)
@@ -400,6 +413,12 @@ class HumanRequest(BaseModel):
             self.call = self.call.without_args
         self.others = tuple(call.without_args for call in self.others)
 
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """What was signed about the people who have answered."""
+        answers = (*self.endorsed, *([self.answer] if self.answer else []))
+        return tuple(answer.statement for answer in answers if answer.statement)
+
     def option(self, text: str) -> str | None:
         """The option that `text` names, without regard to capitals and blanks; None if `text` names no option."""
         typed = " ".join(text.split()).casefold()
@@ -438,6 +457,28 @@ class Word(BaseModel, frozen=True):
 
 class NotAccepted(ValueError):
     """An answer that the task does not accept; the message says why, and what it accepts."""
+
+
+BUYS = (Choice.APPROVE, Choice.APPROVE_ALL, Choice.EDIT, Choice.PROVIDE)
+"""The answers after which a call is made, or counts as made: only whom the tool's rule names may give them."""
+
+
+def check_person(request: HumanRequest, choice: Choice, message: Given, starter: str | None) -> None:
+    """Raise NotAccepted unless the tool's rule lets this person answer. Nothing is verified here: the worker does."""
+    rule, stated = request.approvers, message.statement
+    if rule is None or choice not in BUYS:
+        return
+    if stated is None:
+        needs = f"This answer needs {rule.text(request.since)}"
+        raise NotAccepted(f"{needs}, and nobody vouches for who gives it: answer where you are signed in.")
+    if (stated.request, stated.choice, stated.asked) != (request.id, choice.value, request.since):
+        raise NotAccepted(f"What was signed is about another request or answer: sign {choice.value} of {request.id}.")
+    if why := rule.refuses(stated, starter):
+        raise NotAccepted(why)
+    if stated.person in [one.person for one in request.statements]:
+        raise NotAccepted(f"{stated.person} has answered it already: it needs {rule.text(request.since)}.")
+    if choice is Choice.PROVIDE and any(one.given != stated.given for one in request.statements):
+        raise NotAccepted(f"{request.statements[0].person} has given another result: everybody must give the same.")
 
 
 def find_request(requests: Sequence[HumanRequest], choice: Choice, message: Given) -> HumanRequest:
@@ -549,4 +590,13 @@ def answer_of(choice: Choice, message: Given, at: Any) -> HumanAnswer:
     words = [getattr(message, option.name).strip() for option in CHOICES[choice].options if option.type == "text"]
     undo = isinstance(message, GivenAbort) and message.undo
     extended = message.amounts if isinstance(message, GivenExtend) else {}
-    return HumanAnswer(choice=choice, by=message.by, at=at, text="".join(words), undo=undo, extended=extended)
+    stated = message.statement
+    return HumanAnswer(
+        choice=choice,
+        by=stated.person if stated else message.by,
+        at=at,
+        text="".join(words),
+        undo=undo,
+        extended=extended,
+        statement=stated,
+    )

@@ -14,7 +14,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
-from workflows.account.entries_of_people import Answered, Closed, Extended, PersonIsAsked
+from workflows.account.entries_of_people import Answered, Closed, Endorsed, Extended, PersonIsAsked
 from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
@@ -25,6 +25,7 @@ from workflows.faults.fault import cause_of
 from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit, limit_message
 from workflows.people.requests import (
+    BUYS,
     CHOICES,
     ENDED,
     REPEATED,
@@ -46,6 +47,7 @@ from workflows.people.requests import (
     check_code,
     check_fits,
     check_given,
+    check_person,
     find_request,
 )
 from workflows.web_ui import summary, timer_name
@@ -289,6 +291,7 @@ def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest |
             return None
     request = find_request(progress.requests, choice, message)
     check_fits(request, message)
+    check_person(request, choice, message, progress.task.starter)
     if choice is Choice.SKIP:
         pending = (
             record for record in progress.with_status(StepStatus.PENDING) if record.revision == progress.revision
@@ -324,6 +327,11 @@ async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
         answer = answer.model_copy(update={"edited": changes(before, message.args)})
         given |= {"args": message.args}
     about = {"request": request.id, "step": request.step or "", "proof": _update_id()}
+    if (rule := request.approvers) and choice in BUYS and choice is not Choice.EDIT and message.statement:
+        stated, starter = (*request.statements, message.statement), progress.task.starter
+        if not rule.are_enough(stated, starter):
+            progress.write(Endorsed(**about, answer=answer))
+            return f"{request.id}: {choice.value} ({len(stated)} of {rule.needed(starter)})"
     progress.write(Answered(**about, answer=answer, **given))
     if choice in (Choice.PROVIDE, Choice.EDIT):
         await workflow.wait_condition(lambda: request.refused is not None)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, JsonValue, field_serializer
 
 from workflows.marks import Kept
+from workflows.people.approvers import Approvers
 from workflows.plans.proposal import Proposed
 from workflows.sparse import Sparse
 
@@ -124,6 +125,8 @@ class ToolSpec(BaseModel, frozen=True):
     # Read before the tool is called
     approve: str | None = None
     """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
+    approvers: Approvers | None = Field(default=None, exclude_if=lambda rule: rule is None)
+    """Which people; None for anybody, whom nobody needs to know."""
 
     # Read when a proposal is compared with the contract of the task
     authority: Kept[tuple[str, ...] | None] = None

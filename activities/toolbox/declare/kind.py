@@ -14,7 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.borders import declared
 from activities.libraries import libraries_of
 from activities.storage.store import IN_FILE, is_in_memory
-from activities.toolbox.declare import companions, conditions
+from activities.toolbox.declare import approval, companions, conditions
+from activities.toolbox.declare.approval import Approval, when_of
 from activities.toolbox.declare.condition_clauses import clause_of
 from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.tool import DECORATORS, NAMES, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
@@ -194,8 +195,10 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
         options[option] = companions.as_data(options[option], args, is_undo=option == "undo")
     if tool.options.fallback:
         options["fallback"] = tool.options.fallback.__name__
-    if options["approve"] == conditions.NEVER:
-        del options["approve"]
+    if isinstance(approve := options.pop("approve"), Approval):
+        options["approvers"] = approve.approvers
+    if (when := when_of(approve)) != conditions.NEVER:
+        options["approve"] = when
     if tool.pure:
         options |= {"pure": True, "timeout": min(tool.options.timeout, PURE_TIMEOUT)}
     spec = ToolSpec.model_validate(
@@ -237,7 +240,8 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
     if companions.is_model(first):
         yield from companions.mistakes(tool, first, hints.get("return"))
         yield from conditions.mistakes(tool.__name__, tool.options.ensure, first, hints.get("return"))
-        yield from conditions.approval_mistakes(tool.__name__, tool.options.approve, first)
+        yield from conditions.approval_mistakes(tool.__name__, when_of(tool.options.approve), first)
+        yield from approval.mistakes(tool.__name__, tool.options.approve)
     if "return" not in hints or hints["return"] is type(None):
         yield f"{tool.__name__}: the result has no type: annotate it, e.g. -> Price (a pydantic model)."
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, T
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.borders.declared import Raises
+from activities.toolbox.declare.approval import Approval
 from workflows.faults import retries
 from workflows.faults.circuit_breaker import STANDARD_BREAKER, CircuitBreaker
 from workflows.plans.catalogue import Effect
@@ -147,8 +148,9 @@ class ToolOptions:
     """A condition over `args` and `result`; the worker rejects a result for which the condition is not true."""
 
     # Read before the tool is called
-    approve: str = "never"
-    """Which calls a person must approve: `never`, `always`, or a condition over `args`, e.g. `args.amount > 500`."""
+    approve: str | Approval = "never"
+    """Which calls a person must approve: `never`, `always`, or a condition over `args`, e.g. `args.amount > 500`; an
+    `Approval` says which people."""
 
     # Read when the tool has raised an exception
     raises: Raises = field(default_factory=dict)

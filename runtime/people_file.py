@@ -1,0 +1,321 @@
+"""The people file of `--people`: who may answer, how each is known, and the keys that sign what people state.
+
+Read by each door when somebody answers, and by each worker before it makes a call that a person had to approve; both
+have a copy. It holds no secret: of tokens the digest, of keys the public part. `replan people` writes it.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from operator import not_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from runtime.settings import WithRemedy
+from workflows.commands import command
+from workflows.people.requests import MAX_NAME
+from workflows.people.statement import VALID, Statement
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+VARIABLE, KEY_VARIABLE = "REPLAN_PEOPLE", "REPLAN_DOOR_KEY"
+SKEW = timedelta(minutes=5)
+"""How far the clocks of a door and of a worker may be apart."""
+SCOPES = ("start", "read", "answer", "operate")
+Scope = Literal["start", "read", "answer", "operate"]
+NAME = r"^[^\s:,\x00-\x1f\x7f]([^:,\x00-\x1f\x7f]{0,198}[^\s:,\x00-\x1f\x7f])?$"
+Name = Annotated[str, Field(pattern=NAME, max_length=MAX_NAME)]
+Role = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,79}$")]
+
+
+class BadPeople(WithRemedy, ValueError):
+    """The people file, or a key that signs, cannot be used."""
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PublicKey(_Row):
+    """A key that signs statements, with the time in which it may; a withdrawn key stays, so that old answers verify."""
+
+    id: str
+    public: str
+    """32 bytes in Base64."""
+    since: AwareDatetime
+    until: AwareDatetime | None = None
+    withdrawn: AwareDatetime | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if key_id(_decoded(self.public)) != self.id:
+            raise ValueError(f"the id {self.id!r} is not that of its public key")
+        return self
+
+    def problem_at(self, at: datetime) -> str:
+        """Why the key may not have signed at a time, as a clause; empty if it may."""
+        if at < self.since - SKEW:
+            return f"the key {self.id} is valid from {self.since:%Y-%m-%d %H:%M} UTC"
+        if self.withdrawn is not None and at >= self.withdrawn:
+            return f"the key {self.id} was withdrawn at {self.withdrawn:%Y-%m-%d %H:%M} UTC"
+        if self.until is not None and at >= self.until:
+            return f"the key {self.id} ended at {self.until:%Y-%m-%d %H:%M} UTC"
+        return ""
+
+
+class Door(_Row):
+    """A server or console that says who answers, with the keys that it signs with."""
+
+    name: Name
+    keys: tuple[PublicKey, ...] = ()
+
+
+class Person(_Row):
+    name: Name
+    roles: tuple[Role, ...] = ()
+    also: tuple[Name, ...] = Field(default=(), exclude_if=not_)
+    """Other names of the same person, such as one that a proxy or a provider gives."""
+    token: str = Field(default="", exclude_if=not_)
+    """The digest of the personal token; empty for a person without one."""
+    until: AwareDatetime | None = Field(default=None, exclude_if=not_)
+    """When the token ends, and with it all that the person may."""
+    keys: tuple[PublicKey, ...] = Field(default=(), exclude_if=not_)
+    """Keys with which the person signs without a door."""
+
+    def is_over(self, now: datetime) -> bool:
+        return self.until is not None and now >= self.until
+
+
+class Machine(_Row):
+    """A program with a token, and what it may do."""
+
+    name: Name
+    scopes: tuple[Scope, ...]
+    token: str
+    until: AwareDatetime | None = None
+
+    def is_over(self, now: datetime) -> bool:
+        return self.until is not None and now >= self.until
+
+
+class PeopleFile(_Row):
+    """All that the file says."""
+
+    people: tuple[Person, ...] = ()
+    machines: tuple[Machine, ...] = ()
+    doors: tuple[Door, ...] = ()
+
+    @model_validator(mode="after")
+    def _has_no_doubles(self) -> Self:
+        names = [name for one in self.people for name in (one.name, *one.also)] + [one.name for one in self.machines]
+        if double := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two have the name {double!r}")
+        ids = [key.id for _, key in self._all_keys()]
+        if double := next((id for id in ids if ids.count(id) > 1), None):
+            raise ValueError(f"two have the key {double!r}")
+        return self
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the file. Raises BadPeople if it cannot be read or used."""
+        new = f"`{command('people', 'add', 'NAME')}` makes one"
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            raise BadPeople(f"There is no people file {path}", f"{new}, check --people and {VARIABLE}") from None
+        except OSError as error:
+            raise BadPeople(f"The people file {path} cannot be read ({error.strerror})", "check --people") from None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            why = f"{where}: {first['msg']}" if where else first["msg"]
+            raise BadPeople(f"The people file {path} cannot be used ({why})", "correct it, docs/approvers.md") from None
+
+    def write(self, path: Path) -> None:
+        """Write the file as a whole, with the mode that it had; the reader of a moment sees the old or the new one."""
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(f"{self.model_dump_json(indent=2, exclude_defaults=True)}\n")
+        Path(name).chmod(mode)
+        Path(name).replace(path)
+
+    def person(self, name: str) -> Person | None:
+        """The person with this name, or with this other name."""
+        return next((one for one in self.people if name in (one.name, *one.also)), None)
+
+    def holder(self, token: str, now: datetime) -> Person | Machine | None:
+        """Who holds a token that has not ended; None if nobody does."""
+        found, digest = None, token_digest(token)
+        everybody: tuple[Person | Machine, ...] = (*self.people, *self.machines)
+        for one in everybody:  # all of them: the time tells nothing
+            if one.token and hmac.compare_digest(one.token, digest):
+                found = one
+        return found if found and not found.is_over(now) else None
+
+    def verified(self, statement: Statement, now: datetime) -> Statement:
+        """A statement with the roles that its person has by this file. Raises ValueError with a clause if it is false.
+
+        A door's word is enough for a person whom the file does not know, as one of an identity provider.
+        """
+        self.check_signature(statement)
+        owner, key = self._keys[statement.key]
+        if why := key.problem_at(now) or key.problem_at(statement.at):
+            raise ValueError(why)
+        if statement.at > now + SKEW:
+            raise ValueError(f"it was made at {statement.at:%Y-%m-%d %H:%M} UTC, which is still to come")
+        if now > statement.until or statement.until > statement.at + VALID:
+            raise ValueError(f"it ended at {statement.until:%Y-%m-%d %H:%M} UTC")
+        person = self.person(statement.person)
+        if isinstance(owner, Person) and owner is not person:
+            raise ValueError(f"{owner.name} signed it, and not {statement.person}")
+        if person is None:
+            return statement
+        if person.is_over(now):
+            raise ValueError(f"{person.name} may not answer any more")
+        roles = tuple(role for role in statement.roles if role in person.roles)
+        return statement.model_copy(update={"person": person.name, "roles": roles})
+
+    def check_signature(self, statement: Statement) -> None:
+        """Raise ValueError with a clause unless a key of the file signed the statement, whenever that was."""
+        from cryptography.exceptions import InvalidSignature  # not at the top: 7 MB, and few have people
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        if statement.key not in self._keys:
+            raise ValueError(f"nobody here knows the key {statement.key}")
+        public = Ed25519PublicKey.from_public_bytes(_decoded(self._keys[statement.key][1].public))
+        try:
+            public.verify(_decoded(statement.signature, 64), statement.signed)
+        except (InvalidSignature, ValueError):
+            raise ValueError("its signature is wrong") from None
+
+    def _all_keys(self) -> Iterator[tuple[Door | Person, PublicKey]]:
+        owners: tuple[Door | Person, ...] = (*self.doors, *self.people)
+        yield from ((owner, key) for owner in owners for key in owner.keys)
+
+    @cached_property
+    def _keys(self) -> dict[str, tuple[Door | Person, PublicKey]]:
+        return {key.id: (owner, key) for owner, key in self._all_keys()}
+
+
+class KnownPeople:
+    """The people file at a path, read again when it has changed: who was removed may do nothing from then on."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises BadPeople if the file cannot be read or used."""
+        self.path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._file = PeopleFile()
+        self.now()
+
+    def now(self) -> PeopleFile:
+        """What the file says now. Raises BadPeople if it cannot be read or used."""
+        try:
+            status = self.path.stat()
+            seen = (status.st_mtime_ns, status.st_ino, status.st_size)
+        except OSError:
+            seen = None
+        if seen is None or seen != self._seen:
+            self._file, self._seen = PeopleFile.read(self.path), seen
+        return self._file
+
+    def verified(self, statement: Statement, *, is_past: bool = False) -> Statement:
+        """See `PeopleFile.verified`; with `is_past`, as of when it was made. An unreadable file knows nobody."""
+        try:
+            people = self.now()
+        except BadPeople as error:
+            raise ValueError(str(error)) from None
+        return people.verified(statement, statement.at if is_past else datetime.now(UTC))
+
+
+@dataclass(frozen=True)
+class Signer:
+    """The private key of a door or a person."""
+
+    id: str
+    key: "Ed25519PrivateKey"
+
+    @classmethod
+    def new(cls, path: Path) -> Self:
+        """Make a key, and write it into a new file that only its owner can read. Raises BadPeople if there is one."""
+        private = secrets.token_bytes(32)
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            raise BadPeople(f"There is a file {path} already", "name another one, or move it away") from None
+        except OSError as error:
+            raise BadPeople(f"The key {path} cannot be written ({error.strerror})", "name another file") from None
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(f"{base64.b64encode(private).decode()}\n")
+        return cls._of(private)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a key that `new` wrote. Raises BadPeople if it cannot be read or used, or if others can read it."""
+        try:
+            status, text = path.stat(), path.read_text(encoding="ascii")
+            private = _decoded(text.strip())
+        except FileNotFoundError:
+            raise BadPeople(f"There is no key {path}", f"`{command('people', 'door', 'NAME')}` makes one") from None
+        except OSError as error:
+            raise BadPeople(f"The key {path} cannot be read ({error.strerror})", f"check {KEY_VARIABLE}") from None
+        except ValueError:
+            raise BadPeople(f"{path} is no key of `{command('people', 'door')}`", f"check {KEY_VARIABLE}") from None
+        if status.st_mode & 0o077:
+            raise BadPeople(
+                f"Others can read or write the key {path}", f"`chmod 600 {path}`; if in doubt, make another"
+            )
+        return cls._of(private)
+
+    @classmethod
+    def _of(cls, private: bytes) -> Self:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        key = Ed25519PrivateKey.from_private_bytes(private)
+        return cls(key_id(key.public_key().public_bytes_raw()), key)
+
+    def public_key(self, since: datetime, until: datetime | None = None) -> PublicKey:
+        """Its public part, for the people file."""
+        public = base64.b64encode(self.key.public_key().public_bytes_raw()).decode()
+        return PublicKey(id=self.id, public=public, since=since, until=until)
+
+    def sign(self, statement: Statement) -> Statement:
+        """The statement with this key and its signature."""
+        unsigned = statement.model_copy(update={"key": self.id})
+        return unsigned.model_copy(update={"signature": base64.b64encode(self.key.sign(unsigned.signed)).decode()})
+
+
+def new_token() -> str:
+    """A token that nobody can guess."""
+    return secrets.token_urlsafe()
+
+
+def token_digest(token: str) -> str:
+    """What the file has of a token: it has so many random bits that a plain digest keeps it."""
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+
+
+def key_id(public: bytes) -> str:
+    """The id of a key, from its public part."""
+    return hashlib.sha256(public).hexdigest()[:16]
+
+
+def _decoded(text: str, size: int = 32) -> bytes:
+    try:
+        found = base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, UnicodeEncodeError):
+        raise ValueError("this is no Base64") from None
+    if len(found) != size:
+        raise ValueError(f"these are no {size} bytes")
+    return found
