@@ -29,11 +29,22 @@ from client.pauses import require_resumed
 from client.problem import Problem, ProblemKind, wrong_value
 from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import BY_MEMO, TASK_MEMO, Handle, memo_field, query_progress
+from client.vouching import Voucher
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
 from workflows.commands import Option
 from workflows.json_values import digest
 from workflows.people.card import Asker
-from workflows.people.requests import CHOICES, MAX_NAME, Choice, Given, HumanRequest, Requests, missing_options
+from workflows.people.requests import (
+    CHOICES,
+    MAX_NAME,
+    Choice,
+    Given,
+    HumanRequest,
+    NotAccepted,
+    Requests,
+    find_request,
+    missing_options,
+)
 
 TAKEN_WITHIN = timedelta(seconds=8)
 """How long a worker may take to accept an answer."""
@@ -140,23 +151,27 @@ async def open_incidents(execution: WorkflowExecution) -> list[HumanRequest]:
     return [request for request in [*([oldest] if oldest else []), *(others.root if others else [])] if request.cause]
 
 
-async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **fields: Any) -> str | None:
+async def answer(
+    handle: Handle, choice: Choice, key: str | None = None, /, *, voucher: Voucher | None = None, **fields: Any
+) -> str | None:
     """Answer a request of a task, and return the task's reply; None if the task does not reply in time.
 
     The same answer to the same request, or with the same `key`, is one Update, however often it is sent. If it is sent
     again after the task has ended, the reply of the last run is returned; an Update that an earlier run accepted is not
-    found. `fields` are the values of the answer.
+    found. `fields` are the values of the answer. A `voucher` signs who answers; then `by` is its person.
 
     Raises:
         Problem: a value cannot be sent, the task does not accept the answer, or no worker took it in time.
     """
-    sent = given_with(choice, fields)
+    sent = given_with(choice, {**fields, **({"by": voucher.person} if voucher else {})})
     description = await handle.describe()
     await require_key(description)
     id = await _update_id(description, choice, sent, key)
     if description.status is not WorkflowExecutionStatus.RUNNING:
         return await _earlier_reply(handle, id)
     require_resumed(description)
+    if voucher is not None:
+        sent = await _vouched(handle, choice, sent, voucher, description)
     until = time.monotonic() + TAKEN_WITHIN.total_seconds()
     while True:
         try:
@@ -171,12 +186,27 @@ async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **fi
             raise _not_taken(handle.id, description.task_queue)
 
 
+async def _vouched(
+    handle: Handle, choice: Choice, sent: Given, voucher: Voucher, execution: WorkflowExecution
+) -> Given:
+    """An answer with what its door signs; as it is, if there is no request that it could be for."""
+    progress = await query_progress(handle)
+    if progress is None:
+        raise _not_taken(handle.id, execution.task_queue)
+    with suppress(NotAccepted):  # the task itself says it
+        request = find_request(progress.requests, choice, sent)
+        where = (execution.namespace, handle.id, execution.run_id)
+        return sent.model_copy(update={"statement": voucher.of_answer(choice, sent, request, where)})
+    return sent
+
+
 async def _update_id(execution: WorkflowExecution, choice: Choice, sent: Given, key: str | None) -> str:
     oldest = None if sent.request or key else await oldest_request(execution)
     request = sent.request or (oldest.id if oldest and choice in oldest.choices else "")
     # Without a request, a later answer in the same words is another answer.
     about = digest(key)[:12] if key else request or secrets.token_hex(6)
-    return f"{about}-{choice.value}-{digest(sent.model_dump(mode='json', exclude={'request'}))[:16]}"
+    given = sent.model_dump(mode="json", exclude={"request", "statement"})
+    return f"{about}-{choice.value}-{digest(given)[:16]}"
 
 
 async def _send(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         metadata as metadata,
         open_store as open_store,
     )
+    from activities.toolbox.declare.approval import Approval as Approval
     from activities.toolbox.declare.tool import Tool as Tool, tool as tool
     from activities.toolbox.injection import (
         Documents as Documents,

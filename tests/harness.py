@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Interceptor
 
 from activities import deadline
+from activities.boundary.approved import Verifier
 from activities.boundary.boundary import Boundary
 from activities.boundary.breakers.admitting import telling
 from activities.boundary.breakers.rows import Breakers
@@ -76,9 +77,11 @@ class Stage:
     breakers: Breakers | None = None
     """Those of the worker's tools, if the worker is in this process."""
 
-    async def start(self, task: Task | str = "a task", **limits: Any) -> WorkflowHandle[AgentWorkflow, Outcome]:
+    async def start(
+        self, task: Task | str = "a task", *, id: str = "", **limits: Any
+    ) -> WorkflowHandle[AgentWorkflow, Outcome]:
         given = Task(text=task, limits=Limits(**limits)) if isinstance(task, str) else task
-        id = f"test-{uuid.uuid4().hex[:12]}"
+        id = id or f"test-{uuid.uuid4().hex[:12]}"
         self.started.append(id)
         return await self.client.start_workflow(AgentWorkflow.run, given, id=id, task_queue=self.queue)
 
@@ -121,12 +124,13 @@ async def staged(
     breaks: Sequence[str] = (),
     notify: str | None = None,
     slots: int = Settings.slots,
+    people: Verifier | None = None,
 ) -> AsyncIterator[Stage]:
     """A worker with these tools and this planner, or prepared proposals; `model` is for tools that ask one.
 
     `jitter` is the share of the longest backoff that is waited before each retry, `extra` are further activities, and
     `breaks` the faults that are injected into planning and tools, as for the option `--break`. `notify` is that of
-    `--notify`.
+    `--notify`, and `people` verifies who approves.
     """
     name = queue or f"queue-{uuid.uuid4().hex[:12]}"
     engine = await open_store(await make_store(folder))
@@ -145,7 +149,7 @@ async def staged(
         given["catalogues"] = await opened.enter_async_context(published(client, name, engine, registry))
         planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
         resources = Resources(engine, http, folder, model=MeteredModel(model, price) if model else None)
-        boundary = Boundary(resources, faults, store=store, ledgers=datasources)
+        boundary = Boundary(resources, faults, store=store, ledgers=datasources, people=people)
         finder = EffectFinder(datasources, store)
         own = [*planning.activities(), finder.find_effect, *RESOLVING]
         own += [Notifier(receiver).notify_people] if receiver else []

@@ -1,0 +1,239 @@
+"""Who may approve a call: the tool names roles and people, doors sign who answers, and the worker verifies it."""
+
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from temporalio.client import Client
+
+from client import people
+from client.problem import Problem
+from client.vouching import Voucher
+from replan import Approval, Key, NeedsPerson, Tool, tool
+from runtime.people_file import Door, KnownPeople, PeopleFile, Person, Signer
+from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
+from tests.workflows.history import Handle
+from tests.workflows.test_agent_people import answer, asked, refusal, waiting
+from workflows.account.outcome import Outcome
+from workflows.account.task import TaskStatus
+from workflows.people.requests import Choice, HumanRequest
+
+NOW = datetime.now(UTC)
+
+
+class Refund(BaseModel):
+    order: str
+    amount: int
+
+
+class Paid(BaseModel):
+    amount: int
+
+
+PAID = list[tuple[str, int]]()
+"""What was paid back."""
+IS_OPEN = [True]
+
+
+@pytest.fixture(autouse=True)
+def nothing_paid() -> None:
+    PAID.clear()
+    IS_OPEN[:] = [True]
+
+
+def refunding(**rule: Any) -> list[Tool[..., Any]]:
+    """A tool that pays back, with this rule."""
+
+    @tool.keyed(approve=Approval(when="args.amount > 500", **rule))
+    async def refund(args: Refund, key: Key) -> Paid:
+        """Pay back."""
+        if not IS_OPEN[0]:
+            raise NeedsPerson("The bank is closed: open it.")
+        PAID.append((key, args.amount))
+        return Paid(amount=args.amount)
+
+    return [refund]
+
+
+def paying(*amounts: int) -> Proposals:
+    return [plan(*(step(f"s{number}", "refund", order="a", amount=one) for number, one in enumerate(amounts))), DONE]
+
+
+@dataclass
+class Office:
+    """People, a door that knows them, and the people file of the worker."""
+
+    path: Path
+    door: Signer
+    file: PeopleFile
+    rule: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, folder: Path) -> "Office":
+        """Ann and cleo are in finance, bob is in sales, dora is on the board."""
+        door = Signer.new(folder / "door.key")
+        roles = {"ann": "finance", "bob": "sales", "cleo": "finance", "dora": "board"}
+        file = PeopleFile(
+            people=tuple(Person(name=name, roles=(role,), also=(f"{name}@shop",)) for name, role in roles.items()),
+            doors=(Door(name="desk", keys=(door.public_key(NOW - timedelta(days=1)),)),),
+        )
+        file.write(folder / "people.json")
+        return cls(folder / "people.json", door, file)
+
+    def change(self, **more: Any) -> None:
+        """Write the file anew with these rows."""
+        self.file = self.file.model_copy(update=more)
+        self.file.write(self.path)
+
+    def voucher(self, name: str, *roles: str, signer: Signer | None = None) -> Voucher:
+        """The door's word for somebody, with the roles of the file or these."""
+        person = self.file.person(name)
+        known = roles or (person.roles if person else ())
+        return Voucher(person.name if person else name, "token", known, signer or self.door)
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office.of(tmp_path)
+
+
+@asynccontextmanager
+async def asking(
+    client: Client, office: Office, proposals: Proposals, starter: str = "", **rule: Any
+) -> AsyncIterator[tuple[Stage, Handle, HumanRequest]]:
+    """A task that waits for those whom the rule names."""
+    tools, people = refunding(**rule), KnownPeople(office.path)
+    async with staged(client, office.path.parent, tools, proposals, people=people) as stage:
+        handle = await started(stage, office, starter)
+        yield stage, handle, await asked(handle)
+
+
+async def started(stage: Stage, office: Office, starter: str = "") -> Handle:
+    if not starter:
+        return await stage.start(waiting())
+    id = f"of-{starter}-{len(stage.started)}-{stage.queue}"
+    stated = office.voucher(starter).of_start(stage.client.namespace, id)
+    return await stage.start(waiting(started=stated), id=id)
+
+
+async def approve(
+    office: Office, handle: Handle, request: HumanRequest, name: str, *roles: str, signer: Signer | None = None
+) -> str:
+    """Approve through a door that knows the person; each time it is another answer."""
+    assert request.call is not None
+    voucher = office.voucher(name, *roles, signer=signer)
+    about = {"call": request.call.code, "request": request.id}
+    return await people.answer(handle, Choice.APPROVE, uuid.uuid4().hex, voucher=voucher, **about) or ""
+
+
+async def refused(*args: Any, **more: Any) -> str:
+    with pytest.raises(Problem) as raised:
+        await approve(*args, **more)
+    return raised.value.reason
+
+
+async def aborted(handle: Handle, request: HumanRequest) -> Outcome:
+    await answer(handle, "abort", request=request.id)
+    return await outcome(handle)
+
+
+async def test_whom_the_tool_names_may_approve_and_nobody_else(client: Client, office: Office) -> None:
+    """The others are told who may, in one sentence; what was accepted says how the person was known."""
+    async with asking(client, office, paying(900), by="role:finance") as (_, handle, request):
+        alone = await refusal(handle, "approve", {"call": request.call.code if request.call else "", "by": "ann"})
+        wrong = await refused(office, handle, request, "bob")
+        said = await approve(office, handle, request, "ann@shop")
+        ended = await outcome(handle)
+
+    assert request.approvers is not None and request.approvers.text() == "a person with the role finance"
+    assert "It needs a person with the role finance." in request.reason
+    assert alone == (
+        "This answer needs a person with the role finance, and nobody vouches for who gives it: answer where you are"
+        " signed in."
+    )
+    assert wrong == "bob (sales) may not approve it: it needs a person with the role finance."
+    assert (said, [amount for _, amount in PAID]) == ("r1: approve", [900])
+    given = ended.requests[0].answer
+    assert ended.status is TaskStatus.COMPLETED and given is not None and given.statement is not None
+    assert (given.by, given.statement.how, given.statement.roles) == ("ann", "token", ("finance",))
+
+
+async def test_two_different_people_must_approve(client: Client, office: Office) -> None:
+    """Under whatever name: the first one is told how many are left, and cannot be the second one."""
+    async with asking(client, office, paying(900), by="role:finance", count=2) as (_, handle, request):
+        first = await approve(office, handle, request, "ann")
+        again = await refused(office, handle, request, "ann@shop")
+        before = list(PAID)
+        second = await approve(office, handle, request, "cleo")
+        ended = await outcome(handle)
+
+    assert (first, second, before) == ("r1: approve (1 of 2)", "r1: approve", [])
+    assert again == "ann has answered it already: it needs 2 people with the role finance."
+    assert len(PAID) == 1 and ended.status is TaskStatus.COMPLETED
+    assert [one.by for one in ended.requests[0].endorsed] == ["ann"]
+
+
+@pytest.mark.parametrize("starter", ["ann", ""])
+async def test_who_started_it_cannot_approve_alone(client: Client, office: Office, starter: str) -> None:
+    """If nobody knows who that is, two people must: one of them is somebody else."""
+    rule = {"by": "role:finance", "not_starter": True}
+    async with asking(client, office, paying(900), starter, **rule) as (_, handle, request):
+        said = await approve(office, handle, request, "ann") if not starter else ""
+        own = "" if not starter else await refused(office, handle, request, "ann")
+        before = list(PAID)
+        await approve(office, handle, request, "cleo")
+        ended = await outcome(handle)
+
+    assert own == ("ann started the task, and may not approve this call: another person must." if starter else "")
+    assert said == ("" if starter else "r1: approve (1 of 2)")
+    assert (before, len(PAID), ended.status) == ([], 1, TaskStatus.COMPLETED)
+
+
+async def test_an_edited_call_is_asked_for_again(client: Client, office: Office) -> None:
+    """What was signed is about the call that was shown, and not about another one."""
+    async with asking(client, office, paying(900), by="role:finance") as (_, handle, request):
+        assert request.call is not None
+        about = {"call": request.call.code, "args": {"amount": 700}}
+        await people.answer(handle, Choice.EDIT, voucher=office.voucher("ann"), **about)
+        again = await asked(handle, 2)
+        await approve(office, handle, again, "cleo")
+        await outcome(handle)
+
+    assert again.call is not None and again.call.args == {"order": "a", "amount": 700}
+    assert [amount for _, amount in PAID] == [700]
+
+
+async def test_a_result_is_provided_by_those_who_may_approve(client: Client, office: Office) -> None:
+    """It stands for the call, also of one that is small enough to need no approval."""
+    IS_OPEN[:] = [False]
+    async with asking(client, office, paying(100), by="role:finance", count=2) as (_, handle, _request):
+        forged = await refusal(handle, "provide", {"result": {"amount": 100}, "by": "boss"})
+        one, other = {"result": {"amount": 100}}, {"result": {"amount": 5}}
+        first = await people.answer(handle, Choice.PROVIDE, voucher=office.voucher("ann"), **one)
+        with pytest.raises(Problem) as differs:
+            await people.answer(handle, Choice.PROVIDE, voucher=office.voucher("cleo"), **other)
+        await people.answer(handle, Choice.PROVIDE, voucher=office.voucher("cleo"), **one)
+        ended = await outcome(handle)
+
+    assert "nobody vouches" in forged and first == "r1: provide (1 of 2)"
+    assert differs.value.reason == "ann has given another result: everybody must give the same."
+    assert (ended.status, ended.steps[0].result, PAID) == (TaskStatus.COMPLETED, {"amount": 100}, [])
+
+
+async def test_after_a_while_others_may_approve(client: Client, office: Office) -> None:
+    rule = {"by": "role:finance", "after": "2s escalate role:board"}
+    async with asking(client, office, paying(900), **rule) as (_, handle, request):
+        early = await refused(office, handle, request, "dora")
+        while datetime.now(UTC) < request.since + timedelta(seconds=2):
+            await asked(handle)
+        await approve(office, handle, request, "dora")
+        ended = await outcome(handle)
+
+    assert early.startswith("dora (board) may not approve it: it needs a person with the role finance, or from ")
+    assert (len(PAID), ended.status) == (1, TaskStatus.COMPLETED)
