@@ -19,6 +19,7 @@ from temporalio.testing import ActivityEnvironment
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 
 from activities import deadline
+from activities.boundary.approved import Verifier
 from activities.boundary.boundary import Boundary
 from activities.boundary.interceptor import HeaderInterceptor
 from activities.boundary.tool_loop import ToolLoop
@@ -127,10 +128,11 @@ async def bench(
     model: LanguageModel | None = None,
     price: Price | None = None,
     loop: ToolLoop | None = None,
+    people: Verifier | None = None,
 ) -> AsyncIterator[Bench]:
     """A bench with a store, in `folder` unless its URL is given, which has a table `notes (word)`.
 
-    `servers` are the MCP servers that the tools call; they are ended at the end.
+    `servers` are the MCP servers that the tools call; they are ended at the end. `people` verifies who approves.
     """
     engine = await open_store(store or await make_store(folder))
     async with engine.begin() as connection:
@@ -142,5 +144,5 @@ async def bench(
         asked: dict[str, Any] = {"services": services, "servers": reached, "model": model}
         resources = Resources(engine, http, documents, workspace=workspace, allow_hosts=allow_hosts, **asked)
         async with reached.opened():
-            yield Bench(engine, Boundary(resources, loop=loop))
+            yield Bench(engine, Boundary(resources, loop=loop, people=people))
     await engine.dispose()
