@@ -30,8 +30,10 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
 from client.tasks import Handle, existing, first_run, memo_field, outcome_of, query_progress
 from client.text import cut, one_line
+from client.vouching import Voucher
 from client.workers import ask
 from client.workflow_task import MAX_MESSAGE, FailingTask, failing
+from workflows import ids
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus, UndoRecord
@@ -42,6 +44,7 @@ from workflows.faults.fault import Applied
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inquiries import EffectsInquiry, Place
 from workflows.json_values import digest
+from workflows.people.approval import undo_code
 from workflows.plans.catalogue import FORM, WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import Step
 from workflows.rollback import (
@@ -172,12 +175,19 @@ def planned_fields(planned: PlannedUndo | None) -> dict[str, Any]:
 
 
 async def undo(
-    client: Client, handle: Handle, view: View, *, is_attended: bool = True, confirm: Confirm | None = None
+    client: Client,
+    handle: Handle,
+    view: View,
+    *,
+    is_attended: bool = True,
+    confirm: Confirm | None = None,
+    voucher: Voucher | None = None,
 ) -> Rollback:
     """Undo a closed task and follow the rollback to its end; if a rollback of the task is running, only follow it.
 
     If an earlier rollback has undone everything, the result is that rollback, and nothing is called. `confirm` is asked
-    if a call needs an approval; without `confirm`, such a call is not made, and the result names it.
+    if a call needs an approval; without `confirm`, such a call is not made, and the result names it. A `voucher` signs
+    who confirms, for tools that say who may.
 
     Raises:
         Problem: the task runs, no worker answers for it or can replay it, the task is encrypted and its key is missing
@@ -195,7 +205,7 @@ async def undo(
     story = await fetch_story(client, handle)
     account = await _account(client, handle, story, description.task_queue)
     planned = await _planned(client, story, account)
-    account = account.model_copy(update={"confirmed": await _confirmed_digests(planned, confirm)})
+    account = account.model_copy(update=await _confirmed(client, handle, account, planned, confirm, voucher))
     running = await _start(client, description, account, rollback_id(handle.id))
     outcome = await _follow(client, running, handle.id, view, is_attended=is_attended)
     left = planned.without({record.step_id for record in outcome.undo if record.done})
@@ -257,6 +267,24 @@ def _why_approval_needed(spec: ToolSpec, task: Task) -> str:
     return of_tool or (WHY_OF_TASK[task.approve] if spec.needs_approval(task.approve) else "")
 
 
+async def _confirmed(
+    client: Client,
+    handle: Handle,
+    account: Progress,
+    planned: PlannedUndo,
+    confirm: Confirm | None,
+    voucher: Voucher | None,
+) -> dict[str, Any]:
+    """What a person has confirmed, and what is signed about that person, as fields of `account`."""
+    digests = await _confirmed_digests(planned, confirm)
+    if not digests or voucher is None:
+        return {"confirmed": digests}
+    undone = {step: account.record_of(step).call_id for step in digests}
+    keys = {step: ids.idempotency_key(id, account.key_prefix) for step, id in undone.items()}
+    codes = [undo_code(keys[step], digest) for step, digest in digests.items()]
+    return {"confirmed": digests, "vouched": (voucher.of_undo(client.namespace, handle.id, codes),)}
+
+
 async def _confirmed_digests(planned: PlannedUndo, confirm: Confirm | None) -> dict[str, str]:
     """The digests of the planned calls by step if a person confirms the calls, else none."""
     is_confirmed = bool(planned.to_approve) and confirm is not None and await confirm(planned)
@@ -299,6 +327,7 @@ async def undo_steps(
     *,
     is_attended: bool = True,
     confirm: Confirm | None = None,
+    voucher: Voucher | None = None,
 ) -> Sequence[UndoRecord]:
     """Undo the effects of these steps of a closed task before a reset, and return a record of the result for each.
 
@@ -315,8 +344,8 @@ async def undo_steps(
     folded = whole.folded.model_copy(update={"effects": 0})
     undo = [record for record in whole.undo if record.step_id in steps]
     account = whole.model_copy(update={"records": records, "folded": folded}).with_undo(undo)
-    confirmed = await _confirmed_digests(await _planned(client, story, account), confirm)
-    account = account.model_copy(update={"confirmed": confirmed})
+    planned = await _planned(client, story, account)
+    account = account.model_copy(update=await _confirmed(client, handle, account, planned, confirm, voucher))
     id = reset_rollback_id(handle.id)
     try:
         running = await _start(client, description, account, id, WorkflowIDConflictPolicy.FAIL)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from runtime.people_file import Signer
 from workflows.people.requests import Choice, Given, GivenApproveAll, GivenWithCode, HumanRequest
-from workflows.people.statement import START, VALID, Statement, given_digest
+from workflows.people.statement import START, UNDO, VALID, Statement, given_digest
 
 NOT_GIVEN = {"by", "request", "statement", "call", "others"}
 """The fields of an answer that a statement has elsewhere."""
@@ -41,6 +41,10 @@ class Voucher:
     def of_start(self, namespace: str, task: str) -> Statement:
         """A statement about who starts a task."""
         return self._signed((namespace, task, ""), asked=datetime.now(UTC), choice=START)
+
+    def of_undo(self, namespace: str, task: str, calls: Sequence[str]) -> Statement:
+        """A statement about the calls, by their codes (`undo_code`), that may undo effects of a task."""
+        return self._signed((namespace, task, ""), asked=datetime.now(UTC), choice=UNDO, calls=tuple(calls))
 
     def _signed(self, where: tuple[str, str, str], **more: object) -> Statement:
         namespace, task, run = where

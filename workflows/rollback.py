@@ -260,7 +260,7 @@ def _approval(progress: Progress, record: StepRecord, id: str, call: UndoCall) -
     if progress.confirmed.get(record.step.id) != call.digest:
         return None
     code = approval_code(workflow.info().run_id, ids.idempotency_key(id, progress.key_prefix), call.digest)
-    return ApprovedCall(code=code, shown=call.digest, allowed=call.digest)
+    return ApprovedCall(code=code, shown=call.digest, allowed=call.digest, statements=progress.vouched)
 
 
 async def _undo(

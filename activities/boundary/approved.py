@@ -17,10 +17,10 @@ from activities.toolbox.declare.kind import Kind
 from workflows.calls.header import CallHeader
 from workflows.faults.fault import Code, Fault
 from workflows.json_values import digest
-from workflows.people.approval import approval_code
+from workflows.people.approval import approval_code, undo_code
 from workflows.people.approvers import Approvers
 from workflows.people.requests import Choice, shown_args
-from workflows.people.statement import START, Statement, given_digest
+from workflows.people.statement import START, UNDO, Statement, given_digest
 from workflows.plans.catalogue import EVERY_CALL, WHY_OF_TASK
 
 
@@ -63,7 +63,7 @@ class Approvals:
         defaults = shown_args(added_arguments(kind, args, value))
         void = ""
         if is_provided or (call.approval and call.approval.allows(run, call.key, shown, defaults)):
-            if rule is None or not (void := self._lacks(rule, attempt, approval_code(run, call.key, shown))):
+            if rule is None or not (void := self._lacks(rule, attempt, shown)):
                 return
         elif call.approval:
             void = "What was approved is another call, or one with other defaults, or one before a reset."
@@ -71,13 +71,16 @@ class Approvals:
         reason = f"{kind.spec.kind} needs approval: {needs}.{who}{f' {void}' if void else ''}"
         raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason, defaults=defaults), is_certain=True)
 
-    def _lacks(self, rule: Approvers, attempt: CallAttempt, code: str) -> str:
-        """Why the people who approved a call are not those whom the rule asks for, in sentences; empty if they are."""
+    def _lacks(self, rule: Approvers, attempt: CallAttempt, shown: str) -> str:
+        """Why the people who approved a call are not those whom the rule asks for, in sentences; empty if they are.
+
+        `shown` is the digest of the call.
+        """
         call, why, counted, starter = attempt.call, list[str](), list[Statement](), self._starter(attempt.call)
         for statement in call.approval.statements if call.approval else ():
             try:
                 true = self._verifier.verified(statement)
-                _check_bound(true, attempt, code)
+                _check_bound(true, attempt, shown)
             except ValueError as error:
                 why.append(f"What was signed for {statement.person} does not count: {error}.")
             else:
@@ -100,9 +103,14 @@ class Approvals:
             return None
 
 
-def _check_bound(statement: Statement, attempt: CallAttempt, code: str) -> None:
+def _check_bound(statement: Statement, attempt: CallAttempt, shown: str) -> None:
     """Raise ValueError with a clause unless a statement is about this call, in this run of this task."""
     info, call = activity.info(), attempt.call
+    if call.undoes is not None:
+        task = (statement.namespace, statement.task) == (info.workflow_namespace, call.task or info.workflow_id)
+        if not task or statement.choice != UNDO or undo_code(call.undoes.key, shown) not in statement.calls:
+            raise ValueError("it is about another undo")
+        return
     here = (info.workflow_namespace, info.workflow_id, info.workflow_run_id)
     if (statement.namespace, statement.task, statement.run) != here:
         raise ValueError("it is about another task, or about a run before a reset")
@@ -110,7 +118,10 @@ def _check_bound(statement: Statement, attempt: CallAttempt, code: str) -> None:
         given, is_of_step = given_digest({"result": call.provided.result}), call.key.endswith(f"/{statement.step}")
         if (statement.choice, statement.given) != (Choice.PROVIDE, given) or not is_of_step:
             raise ValueError("it is about another result")
-    elif statement.choice not in (Choice.APPROVE, Choice.APPROVE_ALL) or code not in statement.calls:
+    elif (
+        statement.choice not in (Choice.APPROVE, Choice.APPROVE_ALL)
+        or approval_code(info.workflow_run_id or "", call.key, shown) not in statement.calls
+    ):
         raise ValueError("it is about another call")
 
 

@@ -20,11 +20,11 @@ from activities.toolbox.declare.tool import Tool
 from replan import Approval, Key, tool
 from runtime.people_file import Door, KnownPeople, PeopleFile, Person, Signer
 from tests.activities.bench import Bench, bench
-from workflows.calls.header import CallHeader, Provided
+from workflows.calls.header import CallHeader, Provided, Undoes
 from workflows.faults.fault import Code
 from workflows.json_values import digest
-from workflows.people.approval import ApprovedCall, approval_code
-from workflows.people.statement import START, VALID, Statement, given_digest
+from workflows.people.approval import ApprovedCall, approval_code, undo_code
+from workflows.people.statement import START, UNDO, VALID, Statement, given_digest
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)
@@ -309,6 +309,21 @@ async def test_a_provided_result_needs_those_whom_the_tool_names(calls: Bench, h
     assert "another result" in await why(choice="approve")
     assert "another task" in await why(run="another")
     assert await why() == ""
+
+
+async def test_an_undo_is_confirmed_for_one_effect_of_one_task(calls: Bench, house: House) -> None:
+    """In whatever run: a rollback is a workflow of its own, or the end of the task."""
+
+    async def why(**said: Any) -> str:
+        step, undone = Step.new(), Undoes(key=uuid.uuid4().hex, step="paid", kind="charge")
+        codes = (OTHER, undo_code(undone.key, SHOWN))
+        usual = {"choice": UNDO, "run": "", "request": "", "step": "", "calls": codes, "task": "of-the-task"}
+        statement = house.state(step, "ann", **{**usual, **said})
+        return await buys(calls, {"by": "role:finance"}, step, statement, undoes=undone, task="of-the-task")
+
+    assert await why() == ""
+    for said in ({"choice": "approve"}, {"calls": (OTHER,)}, {"task": TASK}, {"namespace": "another"}):
+        assert "another undo" in await why(**said), said
 
 
 async def test_a_worker_without_a_people_file_makes_no_such_call(tmp_path: Path, house: House) -> None:

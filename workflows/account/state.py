@@ -30,6 +30,7 @@ from workflows.json_values import canonical
 from workflows.limits.budget import Spent, TaskBudget
 from workflows.marks import Kept
 from workflows.people.requests import HumanAnswer, HumanRequest, Word
+from workflows.people.statement import Statement
 from workflows.plans.catalogue import Effect
 from workflows.plans.contract import Contract
 from workflows.plans.repeated_calls import ProgressGuard, RepeatGuard
@@ -131,6 +132,8 @@ class JournalState(EntryLists):
     """What people said to the planner."""
     confirmed: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
     """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has confirmed."""
+    vouched: tuple[Statement, ...] = Field(default=(), exclude_if=not_)
+    """What a door has signed about that person."""
     undo_when_cancelled: bool = False
     undo_when_aborted: bool = Field(default=False, exclude_if=not_)
 

@@ -21,6 +21,11 @@ def approval_code(run: str, key: str, call: str) -> str:
     return digest("approval", run, key, call)[:12]
 
 
+def undo_code(key: str, call: str) -> str:
+    """The code of the call with the digest `call` that undoes the effect with the idempotency key `key`, in any run."""
+    return digest("undo", key, call)[:12]
+
+
 class ApprovedCall(BaseModel, frozen=True):
     """What a person approved: one call, in one run of the task."""
 

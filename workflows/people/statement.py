@@ -14,9 +14,9 @@ from workflows.marks import Kept
 
 VALID = timedelta(days=1)
 """How long a statement buys a call; the attempts of one call may wait for a service that is down."""
-START = "start"
-"""The `choice` of a statement about who started a task."""
-MAX_ROLES, MAX_CALLS = 20, 21
+START, UNDO = "start", "undo"
+"""The `choice` of a statement about who started a task, and about who lets calls undo effects."""
+MAX_ROLES, MAX_CALLS = 20, 1_000
 MAX_SIGNED = 200
 """The most characters of a text in a statement."""
 Text = Kept[str]
@@ -38,7 +38,7 @@ class Statement(BaseModel, frozen=True, extra="forbid"):
     namespace: Text = Field(max_length=MAX_SIGNED)
     task: Text = Field(max_length=1_000)
     run: Text = Field(max_length=MAX_SIGNED)
-    """The id of the run of the workflow that asked; empty for a start."""
+    """The id of the run of the workflow that asked; empty for a start and an undo."""
     request: Text = Field(default="", max_length=MAX_SIGNED)
     step: Text = Field(default="", max_length=MAX_SIGNED)
     """The step that the request is about."""
