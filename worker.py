@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -55,6 +56,7 @@ def main(settings: Settings) -> None:
         telemetry.configure(settings.log, settings.metrics_address)
         models = SettingsFile.read(settings.settings_file).models
         abilities = Abilities.of(settings, os.environ, models, front_desk().TOOLS if settings.has_desk else ())
+        _ = known_people(settings)
         own.require(lambda: [f"Loading {', '.join(settings.tools or ())}"])
         if reason := failure():
             raise serve.CannotContinue(reason)
@@ -155,6 +157,11 @@ async def replaceable(
     return found
 
 
+def known_people(settings: Settings) -> KnownPeople | None:
+    """The people file of a worker; None without one. Raises BadPeople if it cannot be used."""
+    return KnownPeople(Path(settings.people)) if settings.people else None
+
+
 @asynccontextmanager
 async def equipped(
     settings: Settings, abilities: Abilities, server: serve.Server, fail: Callable[[str], None]
@@ -172,7 +179,7 @@ async def equipped(
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         cipher = cipher_of(settings.keys)
-        people = KnownPeople(settings.people) if settings.people else None
+        people = known_people(settings)
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         checked = server.namespace_id, settings.queue, process.version()
         look = partial(peek, settings.store or sqlite_url(settings.state), *checked)

@@ -139,7 +139,8 @@ class PeopleFile(_Row):
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"]))
-            why = f"{where}: {first['msg']}" if where else first["msg"]
+            said = first["msg"].removeprefix("Value error, ")
+            why = f"{where}: {said}" if where else said
             raise BadPeople(f"The people file {path} cannot be used ({why})", "correct it, docs/approvers.md") from None
 
     def write(self, path: Path) -> None:

@@ -211,6 +211,7 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     more += [f"fallback={spec.fallback}"] if spec.fallback else []
     more += [f"ensure={spec.ensure}"] if spec.ensure else []
     more += [f"approve={spec.approve}"] if spec.approve else []
+    more += [f"approved by {spec.approvers.text()}"] if spec.approvers else []
     more += [f"datasource={spoken(kind.datasource.url)}"] if kind.datasource else []
     more += [] if spec.pure or kind.breaker else ["no breaker"]
     more += [f"breaker: {kind.breaker}"] if kind.breaker and str(kind.breaker) else []

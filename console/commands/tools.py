@@ -72,6 +72,7 @@ def _detail_lines(card: ToolCard) -> list[str]:
         lines.append("  asks a person before each call")
     elif spec.approve:
         lines.append(f"  asks a person before a call if {spec.asks or spec.approve}")
+    lines += [f"  an approval needs {spec.approvers.text()}"] if spec.approvers else []
     lines += [f"  settles within {spec.settle:g} s"] if spec.reconcile else []
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []
     lines += ["  is pure: it only computes, in the worker that has the task"] if spec.pure else []
