@@ -18,11 +18,12 @@ from client.vouching import Voucher
 from replan import Approval, Key, NeedsPerson, Tool, tool
 from runtime.people_file import Door, KnownPeople, PeopleFile, Person, Signer
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
-from tests.workflows.history import Handle
+from tests.workflows.history import Handle, until
 from tests.workflows.test_agent_people import answer, asked, refusal, waiting
+from tests.workflows.test_approvals import finished_tasks, reset_to
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
-from workflows.people.requests import Choice, HumanRequest
+from workflows.people.requests import Choice, GivenApprove, HumanRequest
 
 NOW = datetime.now(UTC)
 
@@ -50,7 +51,7 @@ def nothing_paid() -> None:
 def refunding(**rule: Any) -> list[Tool[..., Any]]:
     """A tool that pays back, with this rule."""
 
-    @tool.keyed(approve=Approval(when="args.amount > 500", **rule))
+    @tool.keyed(approve=Approval(**{"when": "args.amount > 500", **rule}))
     async def refund(args: Refund, key: Key) -> Paid:
         """Pay back."""
         if not IS_OPEN[0]:
@@ -236,4 +237,128 @@ async def test_after_a_while_others_may_approve(client: Client, office: Office) 
         ended = await outcome(handle)
 
     assert early.startswith("dora (board) may not approve it: it needs a person with the role finance, or from ")
+    assert (len(PAID), ended.status) == (1, TaskStatus.COMPLETED)
+
+
+async def forged(handle: Handle, request: HumanRequest, office: Office, **changed: Any) -> str:
+    """Send an Update with a statement that nobody signed, as whoever reaches the server can."""
+    assert request.call is not None
+    where = ("default", handle.id, (await handle.describe()).run_id or "")
+    given = GivenApprove(call=request.call.code, request=request.id)
+    true = office.voucher("bob").of_answer(Choice.APPROVE, given, request, where)
+    statement = true.model_copy(update={"person": "ann", "roles": ("finance",), **changed})
+    return await answer(handle, "approve", **given.model_copy(update={"statement": statement}).model_dump(mode="json"))
+
+
+async def test_a_forged_update_buys_nothing_and_is_asked_for_again(client: Client, office: Office) -> None:
+    """The workflow, which verifies nothing, takes it; the worker does not, and the next request says why."""
+    async with asking(client, office, paying(900), by="role:finance") as (_, handle, request):
+        said = await forged(handle, request, office)
+        again = await asked(handle, 2)
+        unknown = await forged(handle, again, office, key="0123456789abcdef")
+        third = await asked(handle, 3)
+        before = list(PAID)
+        await approve(office, handle, third, "ann")
+        ended = await outcome(handle)
+
+    assert (said, unknown, before) == ("r1: approve", "r2: approve", [])
+    assert "What was signed for ann does not count: its signature is wrong." in again.reason
+    assert "Approved so far by nobody of 1." in again.reason
+    assert "nobody here knows the key 0123456789abcdef" in third.reason
+    assert (len(PAID), ended.status) == (1, TaskStatus.COMPLETED)
+
+
+async def test_what_another_task_was_approved_with_does_not_fit(client: Client, office: Office) -> None:
+    """A statement is about one call of one run of one task: sent to another one, it buys nothing."""
+    async with asking(client, office, paying(900), by="role:finance") as (stage, handle, request):
+        await approve(office, handle, request, "ann")
+        true = (await outcome(handle)).requests[0].answer
+        other = await started(stage, office)
+        second = await asked(other)
+        assert true is not None and true.statement is not None and second.call is not None
+        stated = true.statement.model_copy(update={"asked": second.since})
+        replayed = await refusal(
+            other, "approve", {"call": second.call.code, "statement": true.statement.model_dump(mode="json")}
+        )
+        await answer(other, "approve", call=second.call.code, statement=stated.model_dump(mode="json"))
+        third = await asked(other, 2)
+        ended = await aborted(other, third)
+
+    assert replayed == "What was signed is about another request or answer: sign approve of r1."
+    assert "does not count: its signature is wrong" in third.reason
+    assert (len(PAID), ended.status) == (1, TaskStatus.FAILED)
+
+
+async def test_a_role_is_taken_away_between_the_question_and_the_call(client: Client, office: Office) -> None:
+    """A door that does not know it yet is believed by the workflow, and not by the worker."""
+    async with asking(client, office, paying(900), by="role:finance") as (_, handle, request):
+        office.change(people=(*(one for one in office.file.people if one.name != "ann"), Person(name="ann")))
+        told = await refused(office, handle, request, "ann")
+        await approve(office, handle, request, "ann", "finance")
+        again = await asked(handle, 2)
+        withdrawn = office.door.public_key(NOW - timedelta(days=1)).model_copy(update={"withdrawn": NOW})
+        office.change(doors=(Door(name="desk", keys=(withdrawn,)),))
+        await approve(office, handle, again, "cleo")
+        third = await asked(handle, 3)
+        ended = await aborted(handle, third)
+
+    assert told == "ann may not approve it: it needs a person with the role finance."
+    assert "ann may not approve it: it needs a person with the role finance." in again.reason
+    assert f"the key {office.door.id} was withdrawn" in third.reason
+    assert (PAID, ended.status) == ([], TaskStatus.FAILED)
+
+
+async def test_several_calls_are_approved_together_by_the_same_people(client: Client, office: Office) -> None:
+    """A call that only one of two people has seen is asked for by itself."""
+    rule: dict[str, Any] = {"when": "always", "by": "role:finance", "count": 2}
+    async with asking(client, office, paying(600, 700), **rule) as (_, handle, request):
+        assert request.call is not None and [one.step for one in request.others] == ["s1"]
+        both = people.reference_to(request, Choice.APPROVE_ALL)
+        await people.answer(handle, Choice.APPROVE_ALL, voucher=office.voucher("ann"), **both)
+        await approve(office, handle, request, "cleo")
+        second = await asked(handle, 2)
+        for name in ("ann", "cleo"):
+            await approve(office, handle, second, name)
+        await outcome(handle)
+
+    assert second.step == "s1" and sorted(amount for _, amount in PAID) == [600, 700]
+
+    PAID.clear()
+    async with asking(client, office, paying(600, 700), **rule) as (_, handle, request):
+        both = people.reference_to(request, Choice.APPROVE_ALL)
+        for name in ("ann", "cleo"):
+            await people.answer(handle, Choice.APPROVE_ALL, voucher=office.voucher(name), **both)
+        ended = await outcome(handle)
+
+    assert len(ended.requests) == 1 and sorted(amount for _, amount in PAID) == [600, 700]
+
+
+async def test_a_reset_makes_what_was_approved_void(client: Client, office: Office) -> None:
+    """The server sends the Updates of the old run to the new one: they are about a run that is no more."""
+    async with asking(client, office, paying(900), by="role:finance") as (_, handle, request):
+        await approve(office, handle, request, "ann")
+        await outcome(handle)
+        run = await reset_to(client, handle, event=(await finished_tasks(handle))[1])
+        again = await asked(run)
+        with pytest.raises(Problem) as void:
+            await approve(office, run, request, "cleo")
+        ended = await aborted(run, again)
+
+    assert again.is_open and again.since != request.since and "stands for another call" in void.value.reason
+    assert (len(PAID), ended.status) == (1, TaskStatus.FAILED)
+
+
+async def test_an_endorsement_outlives_the_worker(client: Client, office: Office) -> None:
+    """And a task without such a tool is as ever: its history has nothing of this."""
+    tools, file = refunding(by="role:finance", count=2), KnownPeople(office.path)
+    async with staged(client, office.path.parent, tools, paying(900), people=file, queue="q-endorsed") as stage:
+        handle = await started(stage, office)
+        request = await asked(handle)
+        await approve(office, handle, request, "ann")
+    async with staged(client, office.path.parent, tools, paying(900), people=file, queue="q-endorsed") as stage:
+        progress = await until(handle, lambda now: bool(now.requests))
+        await approve(office, handle, progress.requests[0], "cleo")
+        ended = await outcome(handle)
+
+    assert [one.by for one in progress.requests[0].endorsed] == ["ann"]
     assert (len(PAID), ended.status) == (1, TaskStatus.COMPLETED)
