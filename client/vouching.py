@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from runtime.people_file import Signer
+from runtime.people_file import VALID, Signer
 from workflows.people.requests import Choice, Given, GivenApproveAll, GivenWithCode, HumanRequest
-from workflows.people.statement import START, UNDO, VALID, Statement, given_digest
+from workflows.people.statement import START, UNDO, Statement, given_digest
 
 NOT_GIVEN = {"by", "request", "statement", "call", "others"}
 """The fields of an answer that a statement has elsewhere."""

@@ -24,12 +24,14 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from runtime.settings import WithRemedy
 from workflows.commands import command
 from workflows.people.requests import MAX_NAME
-from workflows.people.statement import VALID, Statement
+from workflows.people.statement import Statement
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 VARIABLE, KEY_VARIABLE = "REPLAN_PEOPLE", "REPLAN_DOOR_KEY"
+VALID = timedelta(days=1)
+"""How long a statement buys a call; the attempts of one call may wait for a service that is down."""
 SKEW = timedelta(minutes=5)
 """How far the clocks of a door and of a worker may be apart."""
 SCOPES = ("start", "read", "answer", "operate")

@@ -18,13 +18,13 @@ from temporalio.exceptions import ApplicationError
 
 from activities.toolbox.declare.tool import Tool
 from replan import Approval, Key, tool
-from runtime.people_file import Door, KnownPeople, PeopleFile, Person, Signer
+from runtime.people_file import VALID, Door, KnownPeople, PeopleFile, Person, Signer
 from tests.activities.bench import Bench, bench
 from workflows.calls.header import CallHeader, Provided, Undoes
 from workflows.faults.fault import Code
 from workflows.json_values import digest
 from workflows.people.approval import ApprovedCall, approval_code, undo_code
-from workflows.people.statement import START, UNDO, VALID, Statement, given_digest
+from workflows.people.statement import START, UNDO, Statement, given_digest
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)

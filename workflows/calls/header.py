@@ -39,6 +39,7 @@ class Provided(BaseModel, frozen=True):
 class CallHeader(Sparse, frozen=True):
     """What `activities.boundary`, the code around each tool, must know of a call besides its arguments."""
 
+    # Read in each attempt
     key: Kept[str]
     """The idempotency key: the task's effect key, else its `first_execution_run_id`, and `/` and the step id. It is the
     same over retry, crash, replay and reset. The key of a call that belongs to no step never begins with the effect
@@ -57,6 +58,8 @@ class CallHeader(Sparse, frozen=True):
     """How often the call was found not to be applied; the ledger rejects an older attempt, with a smaller number."""
     is_reset: bool = False
     """Whether a Temporal reset made a run of the task, so that an earlier run may already have made this call."""
+
+    # Read before the tool is called
     undoes: Undoes | None = None
     provided: Provided | None = None
     """It travels as a second argument of the activity, see `with_provided`."""
@@ -67,6 +70,8 @@ class CallHeader(Sparse, frozen=True):
     approval: ApprovedCall | None = None
     starter: Statement | None = None
     """What a door has signed about who started the task, for a tool whose rule asks for it."""
+
+    # Read when the service is asked for a turn, and in the next attempt
     started: float | None = None
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
     be told of a turn."""

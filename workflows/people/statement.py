@@ -4,7 +4,6 @@ Made and signed by a door when a person answers; the worker verifies it before i
 workflow, which replays, verifies nothing.
 """
 
-from datetime import timedelta
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, Field
@@ -12,8 +11,6 @@ from pydantic import AwareDatetime, BaseModel, Field
 from workflows.json_values import canonical, digest
 from workflows.marks import Kept
 
-VALID = timedelta(days=1)
-"""How long a statement buys a call; the attempts of one call may wait for a service that is down."""
 START, UNDO = "start", "undo"
 """The `choice` of a statement about who started a task, and about who lets calls undo effects."""
 MAX_ROLES, MAX_CALLS = 20, 1_000
