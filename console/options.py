@@ -39,6 +39,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "report": ("pygal", "jinja2"),
     "mcp": ("mcp",),
     "web": ("fastapi", "uvicorn", "jinja2", "itsdangerous"),
+    "provider": ("authlib",),
 }
 """The packages of the extras that only some commands need."""
 

@@ -16,6 +16,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.service import RPCError
 
@@ -54,10 +55,13 @@ HEADERS: Mapping[str, str] = {
 }
 
 
-def make_app(client: Client, access: Access, *, max_streams: int, web_ui: str = "") -> FastAPI:
+def make_app(
+    client: Client, access: Access, *, max_streams: int, web_ui: str = "", provider: Mount | None = None
+) -> FastAPI:
     """Make the server of one task queue; `access` has the rules of access, `max_streams` is the limit of event streams.
 
-    `web_ui` is the origin of a Temporal web UI for which this server is the codec endpoint; empty for none.
+    `web_ui` is the origin of a Temporal web UI for which this server is the codec endpoint; empty for none. `provider`
+    is where people sign in with an identity provider; None for no such place.
     """
     streams = Streams(client.temporal, client.queue, max_streams)
 
@@ -76,11 +80,14 @@ def make_app(client: Client, access: Access, *, max_streams: int, web_ui: str = 
     )
     app.state.client, app.state.access, app.state.streams = client, access, streams
     app.state.schemas, app.state.places = Schemas(client.temporal), PLACES
+    app.state.has_provider = provider is not None
     app.include_router(api.router)
     if web_ui:
         app.include_router(codec.router)
     for part in (sign_in, inbox, task, answers, lists):
         app.include_router(part.router)
+    if provider is not None:
+        app.router.routes.append(provider)
     app.add_api_route("/static/{name}", static, include_in_schema=False)
     app.add_api_route("/health/live", live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)

@@ -1,7 +1,7 @@
 """`serve`: the API for programs and the page for people who answer, over HTTP."""
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -12,10 +12,17 @@ from console.exits import Exit
 from console.options import Common, require_extra
 from workflows.commands import WORKER
 
+if TYPE_CHECKING:
+    from starlette.routing import Mount
+
+    from console.serving.access import Access
+
 LOOPBACK = "127.0.0.1"
 PORT = 8300
 WEB_UI = "REPLAN_WEB_UI_ORIGIN"
 """The variable with the origin of a Temporal web UI, for which `serve` is the codec endpoint (/codec)."""
+PROVIDER = "REPLAN_PROVIDER"
+"""The variable with the issuer of an identity provider with which people sign in."""
 MAX_STREAMS = 1_000
 """The most event streams, unless the limit of open files allows fewer."""
 
@@ -32,6 +39,7 @@ async def serve_command(
     from console.serving.access import Access, is_loopback  # of the extra, like what follows
 
     access = Access.of_environment()
+    place = _sign_in_place(access) if os.environ.get(PROVIDER) else None
     if not is_loopback(host) and access.token is None:
         reason = f"--host {host} would let everybody who reaches it start tasks and approve calls"
         raise Problem("usage", reason, "set REPLAN_TOKEN too, or leave --host out")
@@ -46,7 +54,7 @@ async def serve_command(
     most = most_connections()
     client = Client(await common.connected(), queue=common.queue)
     # Half of the connections is for all requests that are no streams.
-    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=origin)
+    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=origin, provider=place)
     how = "with a token" if access.token else "for this machine only"
 
     def ready(url: str) -> None:
@@ -56,6 +64,16 @@ async def serve_command(
     await serve(app, host, port, most, on_ready=ready, on_stop=app.state.streams.close)
     print("stopped", flush=True)
     return Exit.COMPLETED
+
+
+def _sign_in_place(access: "Access") -> "Mount":
+    """Where people sign in with the identity provider that the environment names. Raises Problem if it is none."""
+    require_extra(f"{PROVIDER}", "provider")
+    from extras.web.page.provider import sign_in_place
+    from extras.web.provider import Provider
+
+    page = os.environ.get("REPLAN_PAGE", "").rstrip("/")
+    return sign_in_place(Provider.of_environment(), page, lambda person: access.session(person.name))
 
 
 def _is_origin(text: str) -> bool:

@@ -107,7 +107,7 @@ def render(request: Request, template: str, status: int = 200, /, **values: Any)
     visitor: Visitor | None = getattr(request.state, "visitor", None)
     access: Access = request.app.state.access
     known = {"visitor": visitor, "has_token": access.token is not None, "path": request.scope["path"]}
-    known["places"] = request.app.state.places
+    known |= {"places": request.app.state.places, "has_provider": request.app.state.has_provider}
     return HTMLResponse(environment().get_template(template).render(**known, **values), status)
 
 

@@ -28,11 +28,14 @@ async def login(request: Request) -> Response:
     if wrong:
         return render(request, "login.html", 401, next=back, wrong=wrong, name=name)
     response = RedirectResponse(back, 303)
-    is_secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
-    response.set_cookie(
-        COOKIE, access.session(name), SESSION_SECONDS, httponly=True, samesite="strict", secure=is_secure
-    )
+    begin_session(request, response, access.session(name))
     return response
+
+
+def begin_session(request: Request, response: Response, session: str) -> None:
+    """Give the browser a new session, whatever it had before."""
+    is_secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
+    response.set_cookie(COOKIE, session, SESSION_SECONDS, httponly=True, samesite="strict", secure=is_secure)
 
 
 @router.post("/logout")
