@@ -47,8 +47,8 @@ async def provider(*options: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def page(address: str, folder: Path, issuer: str, **variables: str) -> AsyncIterator[Served]:
-    known = {"REPLAN_PROVIDER": issuer, "REPLAN_PROVIDER_CLIENT": CLIENT, "REPLAN_PROVIDER_SECRET": "a-secret"}
-    async with serving(address, folder, token=TOKEN, **{**known, **variables}) as served:
+    known: dict[str, Any] = {"REPLAN_PROVIDER_CLIENT": CLIENT, "REPLAN_PROVIDER_SECRET": "a-secret", **variables}
+    async with serving(address, folder, token=TOKEN, REPLAN_PROVIDER=issuer, **known) as served:
         yield served
 
 
