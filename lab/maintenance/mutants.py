@@ -1,8 +1,8 @@
 """`python -m maintenance.mutants`: changes the product at one place after the other, and sees whether a test fails.
 
-The places are drawn by chance, with a seed, from the modules that decide what happens to an effect. Once, all tests of
-the quick tier run without a change, and coverage records which of them reach which lines; `--lines FOLDER` keeps that
-for the next time. Then each change is made in a copy of the checkout, and tests run that reach its line, or its module
+The places are drawn by chance, with a seed, from the modules that decide what happens to an effect. Once, the quick tests
+of the rooms in RECORDED run without a change, and coverage records which of them reach which lines; `--lines FOLDER`
+keeps that for the next time. Then each change is made in a copy of the checkout, and tests run that reach its line, or its module
 if the line runs at import alone. A mutant that all of them pass has survived: a test is missing, or the place says
 nothing, and can go. Needs the extra `maintenance`.
 """
@@ -53,6 +53,11 @@ MOST = 150
 that reach the most of its module, compared with all that they reach."""
 TOGETHER = 120
 """The most seconds that these tests take together without a mutant; the quickest run first."""
+RECORDED = (
+    *("tests/activities", "tests/client", "tests/console", "tests/crash", "tests/effects", "tests/faults"),
+    *("tests/workflows", "extras/gateway"),
+)
+"""The tests that are recorded: of the rooms that are changed, and of those beside them."""
 UNRECORDED: Mapping[str, tuple[str, ...]] = {
     "activities/effects": ("tests/effects", "extras/gateway/tests/test_same_call.py"),
     "activities/boundary": ("tests/crash",),
@@ -130,10 +135,10 @@ def all_mutants() -> Iterator[Mutant]:
 
 
 def record(copy: Path, lines: Path) -> None:
-    """Run all tests of the quick tier in a copy, and record in the folder `lines` which of them reach which lines."""
+    """Run the tests in RECORDED in a copy, and record in the folder `lines` which of them reach which lines."""
     options = ("--numprocesses=auto", "--dist=loadscope", "--no-loadscope-reorder", "-p", "maintenance.contexts")
     lines.mkdir(parents=True)
-    _run([*options, *_QUICK], copy, {VARIABLE: str(lines.absolute())}, None)
+    _run([*options, *_QUICK, *RECORDED], copy, {VARIABLE: str(lines.absolute())}, None)
 
 
 class Reached(NamedTuple):
