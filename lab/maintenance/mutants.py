@@ -1,10 +1,10 @@
 """`python -m maintenance.mutants`: changes the product at one place after the other, and sees whether a test fails.
 
-The places are drawn by chance, with a seed, from the modules that decide what happens to an effect. Once, the quick tests
-of the rooms in RECORDED run without a change, and coverage records which of them reach which lines; `--lines FOLDER`
-keeps that for the next time. Then each change is made in a copy of the checkout, and tests run that reach its line, or its module
-if the line runs at import alone. A mutant that all of them pass has survived: a test is missing, or the place says
-nothing, and can go. Needs the extra `maintenance`.
+The places are drawn by chance, with a seed, from the modules that decide what happens to an effect. Once, the quick
+tests of the rooms in RECORDED run without a change, and coverage records which of them reach which lines; `--lines
+FOLDER` keeps that for the next time. Then each change is made in a copy of the checkout, and tests run that reach its
+line, or its module if the line runs at import alone. A mutant that all of them pass has survived: a test is missing, or
+the place says nothing, and can go. Needs the extra `maintenance`.
 """
 
 import ast
