@@ -27,6 +27,8 @@ ENDS: Mapping[str, str] = {
 """By status, a clause that explains a status whose name does not explain itself."""
 OF_ONE_CALL = (Choice.APPROVE, Choice.REJECT, Choice.EDIT)
 """The answers about the first call of a request, and not about the others that it shows."""
+KNOWN = "known by"
+"""Begins the words for how a door knew a person."""
 LEAST_USD = 0.0001
 NEAR_DEADLINE = timedelta(hours=6)
 """From this time before its deadline on, a paused call is shown with the command that moves the deadline."""
@@ -121,9 +123,25 @@ def _args_before(outcome: Outcome, request: HumanRequest, step: OutcomeStep) -> 
     return args
 
 
-def answer_text(answer: HumanAnswer) -> str:
-    """Who answered what: `ann answered replan ("Pay by invoice.")`."""
-    who = one_line(answer.by) or "somebody"
+def person_text(answer: HumanAnswer, unnamed: str = "somebody") -> str:
+    """Who answered: `ann (finance, known by token)` as a door has stated, else the name that was claimed."""
+    if (stated := answer.statement) is not None:
+        return one_line(f"{stated.person} ({', '.join([*stated.roles, f'{KNOWN} {stated.how}'])})")
+    name = one_line(answer.by)
+    return f'"{name}", as claimed' if KNOWN in name else name or unnamed
+
+
+def people_text(request: HumanRequest, unnamed: str = "somebody") -> str:
+    """Who answered a request: `ann (finance, known by token) and cleo (finance, known by token)`."""
+    answers = (*request.endorsed, *([request.answer] if request.answer else []))
+    return " and ".join(person_text(answer, unnamed) for answer in answers)
+
+
+def answer_text(request: HumanRequest) -> str:
+    """Who answered a request, and what: `ann answered replan ("Pay by invoice.")`; empty without an answer."""
+    answer, who = request.answer, people_text(request)
+    if answer is None:
+        return ""
     quote = f' ("{cut(one_line(answer.text), MAX_REASON)}")' if answer.text else ""
     more = f" ({amounts(answer.extended)})" if answer.extended else ""
     undo = " with its effects undone" if answer.undo else ""

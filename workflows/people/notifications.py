@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from operator import not_
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 from temporalio import workflow
@@ -23,6 +23,7 @@ from workflows.account.progress import Progress
 from workflows.arguments import require_argument, undecoded
 from workflows.calls.running import deliver
 from workflows.faults import retries
+from workflows.people.approvers import Approvers
 from workflows.people.requests import CHOICES, REPEATED, UNANSWERED, Choice, HumanRequest, RequestKind
 from workflows.plans import own_activities
 from workflows.task_queues import control_queue
@@ -66,6 +67,12 @@ class Notification(BaseModel, frozen=True):
     """What the call may change, e.g. `keyed`."""
     undo: str = Field(default="", exclude_if=not_)
     """The tool that undoes the call; empty if none does."""
+    approvers: Approvers | None = Field(default=None, exclude_if=lambda rule: rule is None)
+    """Who may answer so that the call is made; None for anybody."""
+    needed: int = Field(default=0, exclude_if=not_)
+    """How many different people `approvers` asks for in this task."""
+    endorsed_by: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """Who has answered so far, or before the last of several people who had to."""
     since: AwareDatetime
     until: AwareDatetime
     choices: tuple[Choice, ...]
@@ -112,7 +119,9 @@ class Notifications:
 
     def _start(self, request: HumanRequest, event: Event) -> None:
         call = request.call
-        about = {"tool": call.kind, "effect": call.effect, "undo": call.undo or ""} if call else {}
+        about: dict[str, Any] = {"approvers": request.approvers, "needed": request.needed}
+        about |= {"endorsed_by": tuple(one.by for one in request.endorsed)}
+        about |= {"tool": call.kind, "effect": call.effect, "undo": call.undo or ""} if call else {}
         notification = Notification(
             id=ids.notification(request, event.value),
             event=event,
