@@ -29,6 +29,9 @@ from workflows.people.approval import approval_code
 from workflows.people.requests import BUYS, Choice, Given, HumanAnswer, HumanRequest, ProposedCall
 from workflows.people.statement import Statement
 
+OF_CALL = (Choice.APPROVE, Choice.APPROVE_ALL, Choice.EDIT)
+"""The answers whose statements name the calls that were shown."""
+
 
 class Verdict(StrEnum):
     """Whether what is recorded about an answer holds."""
@@ -190,7 +193,7 @@ class _Recording:
     def _row(self, history: History, account: Outcome, answer: _Answer) -> RecordedAnswer:
         given, request, stated = answer.given, answer.request, answer.given.statement
         shown = tuple(_shown(history, account, request)) if request else ()
-        why = self._why_false(history, answer)
+        why = self._why_false(history, answer, shown)
         signed = Verdict.VERIFIED if self._people else Verdict.SIGNED
         step = next((one for one in account.steps if request and one.id == request.step), None)
         return RecordedAnswer(
@@ -213,7 +216,7 @@ class _Recording:
             why=why,
         )
 
-    def _why_false(self, history: History, answer: _Answer) -> str:
+    def _why_false(self, history: History, answer: _Answer, shown: Sequence[ShownCall]) -> str:
         """Why what is recorded about an answer does not hold, as a clause; empty if it does."""
         given, request = answer.given, answer.request
         sent, stated = _sent(history, answer), given.statement
@@ -229,6 +232,8 @@ class _Recording:
                 self._people.verified(stated, given.at)
         except ValueError as error:
             return str(error)
+        if answer.given.choice in OF_CALL and shown and not shown[0].args and _has_args(history, shown[0]):
+            return "the history has other arguments than those that were shown"
         return self._why_unfit(history, answer, stated, sent)
 
     def _why_unfit(self, history: History, answer: _Answer, stated: Statement, sent: Given | None) -> str:
@@ -243,8 +248,7 @@ class _Recording:
             return ""
         if (stated.request, stated.asked) != (request.id, request.since):
             return "it was signed for another request"
-        codes = [call.code for call in _calls(request)]
-        if given.choice in (Choice.APPROVE, Choice.APPROVE_ALL, Choice.EDIT) and not set(codes[:1]) <= {*stated.calls}:
+        if given.choice in OF_CALL and request.call and request.call.code not in stated.calls:
             return "it was signed for another call"
         if request.approvers and given.choice in BUYS:
             starter = history.task.starter if history.task else None
@@ -283,9 +287,16 @@ def _shown(history: History, account: Outcome, request: HumanRequest) -> Iterato
         step = next((one for one in account.steps if one.id == id), None)
         known = [args_before(account, request, step)] if step else []
         known += [made.args for made in history.of_step(id) if isinstance(made.args, dict)]
-        key, found = ids.idempotency_key(id, history.key_prefix), ""
-        for args in known:
-            shown = digest(call.kind, args)
-            if call.code in (approval_code(run, key, shown) for run in {*history.run_ids, *history.related}):
+        # A fallback has a key of its own.
+        keys = [ids.idempotency_key(name, history.key_prefix) for name in (id, ids.of_call(id, call.kind))]
+        runs, found = {*history.run_ids, *history.related}, ""
+        for shown in (digest(call.kind, args) for args in known):
+            if call.code in (approval_code(run, key, shown) for run in runs for key in keys):
                 found = shown
         yield ShownCall(step=id, tool=call.kind, code=call.code, args=found)
+
+
+def _has_args(history: History, shown: ShownCall) -> bool:
+    """Whether the history has the arguments of a call of this step and this tool."""
+    calls = (call for call in history.of_step(shown.step) if call.kind == shown.tool and not call.is_local)
+    return any(isinstance(call.args, dict) for call in calls)

@@ -36,6 +36,8 @@ MAX_TASKS = 10_000
 """The default for the maximum number of tasks in a report."""
 MAX_NAMED = 20
 """The maximum number of tasks that a report names because they could be read only in part."""
+CLAIMED = "claimed"
+"""Stands for how a person was known whose name nobody vouched for."""
 DAY = timedelta(days=1)
 SHORT = timedelta(days=2)
 """Up to this period, the timeline of a report counts by the hour, else by the day."""
@@ -191,6 +193,8 @@ class Report(BaseModel, frozen=True):
     requests: dict[str, int]
     """Requests to people, by kind."""
     answers: dict[str, int]
+    known: dict[str, int]
+    """The number of answers to requests by how a door knew the person (`token`, ...); `claimed` if none did."""
     escalations: dict[str, int]
     """The number of escalations to people, by the code of the fault or of the end."""
     waiting: tuple[WaitCount, ...]
@@ -210,6 +214,7 @@ class Totals:
         self.values = defaultdict[str, list[tuple[Labels, float]]](list)
         self.recoveries = Counter[tuple[str, str, str]]()
         self.exits = Counter[tuple[str, str]]()
+        self.known = Counter[str]()
         self.ended = list[tuple[datetime, str]]()
         self.waiting = list[OpenRequest]()
         self.unread = list[Unread]()
@@ -228,6 +233,8 @@ class Totals:
         if row.ended_at:
             self.ended.append((row.ended_at, row.status))
         self.waiting += row.waiting
+        for how, number in row.known:
+            self.known[how or CLAIMED] += number
         if row.unreadable:
             self.in_part += 1
             if len(self.unread) < MAX_NAMED:
@@ -287,6 +294,7 @@ class Totals:
             tools=tuple(self._tools()),
             requests=dict(_most_first(self.by(metrics.REQUESTS, "kind"))),
             answers=dict(_most_first(self.by(metrics.ANSWERS, "choice"))),
+            known=dict(_most_first(self.known)),
             escalations=dict(_most_first(self.by(metrics.ESCALATIONS, "code"))),
             waiting=tuple(self._waits()),
             paid=tuple(self._paid()),

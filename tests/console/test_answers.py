@@ -179,7 +179,7 @@ async def test_an_auditor_gets_each_answer_verified(client: Client, server: DevS
 STATED = {"who": ("person", "dora"), "roles": ("roles", ["board"]), "when": ("at", "2026-01-01T00:00:00Z")}
 
 
-@pytest.mark.parametrize("change", [*STATED, "taken out", "key", "event", "redacted"])
+@pytest.mark.parametrize("change", [*STATED, "taken out", "arguments", "key", "event", "redacted"])
 async def test_a_changed_history_is_found(client: Client, server: DevServer, office: Office, change: str) -> None:
     """Whatever was changed of a statement, and wherever: the row says why, and the exit code is 1."""
     async with refunded(client, server, office) as done:
@@ -197,7 +197,7 @@ async def test_a_changed_history_is_found(client: Client, server: DevServer, off
 
 
 def changed(file: Path, change: str) -> None:
-    """Write a file anew in which the statements of ann are others: everywhere, or in the events of answers alone."""
+    """Write a file anew in which what ann has approved, or stated, is another thing: everywhere, or in events alone."""
     whole = json.loads(file.read_text())
     history = WorkflowHistory.from_json("x", whole)
     for event in history.events:
@@ -218,6 +218,8 @@ def _forged(value: Any, change: str) -> Any:
     if value.get("person") == "ann" and "signature" in value:
         name, other = STATED.get(change, ("person", "dora"))
         return {**value, name: other}
+    if change == "arguments" and value.get("amount") == 900:
+        return {**value, "amount": 9}
     whole = {name: _forged(one, change) for name, one in value.items()}
     if change == "taken out" and isinstance(whole.get("statement"), dict):
         del whole["statement"]
