@@ -46,6 +46,7 @@ class Notification(BaseModel, frozen=True):
     reason of a request is such words. Of the card that people see, it has what is named here; the page has the rest.
     """
 
+    # Set in each notification
     id: str
     """The same in each repetition of this notification, and in no other notification."""
     event: Event
@@ -57,6 +58,11 @@ class Notification(BaseModel, frozen=True):
     kind: RequestKind
     step: str | None
     code: str
+    since: AwareDatetime
+    until: AwareDatetime
+    choices: tuple[Choice, ...]
+
+    # Set if the request has it
     cause: str = Field(default="", exclude_if=not_)
     """The incident that the request belongs to, such as `charge/unauthorized`; empty for none."""
     by: str = Field(default="", exclude_if=not_)
@@ -73,9 +79,8 @@ class Notification(BaseModel, frozen=True):
     """How many different people `approvers` asks for in this task."""
     endorsed_by: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """Who has answered so far, or before the last of several people who had to."""
-    since: AwareDatetime
-    until: AwareDatetime
-    choices: tuple[Choice, ...]
+
+    # Set once the request is closed
     end: End | None = None
     """How the request was closed; None while it is open. `ended`: the task ended for another reason."""
     answer: Choice | None = None
