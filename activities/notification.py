@@ -27,6 +27,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.log_redaction import scrubbed
 from workflows.commands import command
+from workflows.people.card import more_text
 from workflows.people.notifications import Event, Notification
 from workflows.people.requests import CHOICES, Choice, answer_command
 from workflows.people.updates import RESOLVE
@@ -275,7 +276,17 @@ def _text(notification: Notification) -> str:
             happened = f"has closed its request: {notification.end}" + (
                 f" with {notification.answer.value}" if notification.answer and notification.end == "answered" else ""
             )
-    return f"The task {notification.task} {happened} ({notification.request}: {about})."
+    return f"The task {notification.task} {happened} ({notification.request}: {about}).{_needs(notification)}"
+
+
+def _needs(notification: Notification) -> str:
+    """Who must answer, and who has, as a further sentence; empty if anybody may, and once the request is closed."""
+    rule, by = notification.approvers, notification.endorsed_by
+    if rule is None or notification.end is not None:
+        return ""
+    has = f" ({', '.join(by)} did; {more_text(notification.needed - len(by))})" if by else ""
+    what = "It needs" if notification.tool else "A result by hand needs"
+    return f" {what} {rule.text(notification.since, notification.needed)}{has}."
 
 
 def _commands(notification: Notification) -> dict[str, str]:

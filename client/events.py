@@ -29,7 +29,7 @@ from workflows.account.records import (
     StepStatus,
 )
 from workflows.inquiries import Capacity
-from workflows.people.requests import HumanRequest, RequestKind
+from workflows.people.requests import HumanAnswer, HumanRequest, RequestKind
 from workflows.unfinished import Unfinished
 
 
@@ -147,6 +147,14 @@ class PersonAsked(TaskEvent):
     """The task asks a person."""
 
     request: HumanRequest
+
+
+@dataclass(frozen=True)
+class PersonEndorsed(TaskEvent):
+    """One of several people who must answer a request alike has answered it; it stays open."""
+
+    request: HumanRequest
+    answer: HumanAnswer
 
 
 @dataclass(frozen=True)
@@ -362,6 +370,8 @@ class Events(View):
             for request in outcome.requests:
                 self._tell_once(("request", request.id), PersonAsked(request))
                 self._open.add(request.id)
+                for endorsement in request.endorsed:
+                    self._tell_once(("endorsed", request.id, endorsement.at), PersonEndorsed(request, endorsement))
         for answer in self._answers({request.id for request in outcome.requests if not request.is_open}, outcome):
             self._tell(answer, "")
         for step in outcome.steps:
@@ -385,6 +395,9 @@ class Events(View):
             case people.PersonIsAsked():
                 self._open.add(entry.request)
                 yield from (PersonAsked(request) for request in outcome.requests if request.id == entry.request)
+            case people.Endorsed(answer=answer):
+                about = [request for request in outcome.requests if request.id == entry.request]
+                yield from (PersonEndorsed(request, answer) for request in about)
             case people.Answered() | people.Closed():
                 yield from self._answers({entry.request}, outcome)
             case people.Extended(answer=answer):
@@ -457,6 +470,9 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "working", {"step": step, "done": done, "total": total, "words": words}
         case PersonAsked(request):
             return "request", request.model_dump(mode="json")
+        case PersonEndorsed(request, answer):
+            about = request.model_dump(mode="json", include={"id", "step", "revision", "approvers", "needed"})
+            return "endorsement", {**about, "answer": answer.model_dump(mode="json")}
         case PersonAnswered(request):
             return "answer", request.model_dump(mode="json")
         case Compacted(compaction):

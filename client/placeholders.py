@@ -13,6 +13,7 @@ from workflows.plans.references import PRUNED
 
 INDEX = re.compile(r"[0-9]{1,4}")
 """A part of a dotted path that may be the index of a list. An object's key that looks like an index is kept, too."""
+PLACEHOLDER = re.compile(r"<text-[0-9]+(://)?( \.*)?>")
 # Some decisions depend on the size of a result.
 LONG = 256
 """Bytes; from this size on, the placeholder of a text in a tool's data is as long as the text."""
@@ -82,3 +83,8 @@ class Placeholders:
         if key in self.known_keys or INDEX.fullmatch(key):
             return key
         return f"{self.text(key)}_url" if is_address_name(key) else self.text(key)
+
+
+def is_placeholder(text: str) -> bool:
+    """Whether a text that was exported is the placeholder of another one."""
+    return PLACEHOLDER.fullmatch(text) is not None

@@ -45,6 +45,7 @@ from workflows.calls.header import HEADER, CallHeader
 from workflows.faults.fault import FAILURE_TYPES, Fault, Held, ProgressReport, ReplyProgress
 from workflows.json_values import digest
 from workflows.marks import Mark
+from workflows.people.approvers import PERSON, Approvers
 from workflows.people.requests import CHOICES, Choice, HumanRequest, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
@@ -92,6 +93,8 @@ class Values(Placeholders):
         if isinstance(model, Term) and model.slot:
             kind, dot, path = model.slot.partition(".")
             model = model.model_copy(update={"slot": f"{kind}{dot}{self.path(path) if path else ''}"})
+        if isinstance(model, Approvers):
+            model = model.model_copy(update={"by": self._named(model.by), "then": self._named(model.then)})
         if isinstance(model, Task) and model.effect_key:
             self._effect_keys.add(model.effect_key)
             model = model.model_copy(update={"effect_key": self._effect_key(model.effect_key)})
@@ -107,6 +110,10 @@ class Values(Placeholders):
             key: self._redacted_field(*fields[key], getattr(model, fields[key][0]), found)
             for key, found in dumped.items()
         }
+
+    def _named(self, named: Sequence[str]) -> tuple[str, ...]:
+        """Those whom a rule names: roles as they are, and for each person the placeholder of the name."""
+        return tuple(PERSON + self.text(who.removeprefix(PERSON)) if who.startswith(PERSON) else who for who in named)
 
     def _effect_key(self, key: str) -> str:
         """The placeholder of an effect key; it must be a valid effect key, too: `text-7`."""

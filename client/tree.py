@@ -17,7 +17,7 @@ from client.pauses import OPEN
 from client.snapshot import Attempt, Snapshot, thinking_text, working_text
 from client.tasks import CLOSED, UNTOLD
 from client.text import cut, one_line, printable
-from client.wording import MAX_REASON, count, expiry_text, pause_text, spent_on_models, times
+from client.wording import MAX_REASON, count, expiry_text, pause_text, people_text, spent_on_models, times
 from workflows import ids
 from workflows.account import metrics
 from workflows.account.outcome import Outcome, OutcomeStep
@@ -334,7 +334,7 @@ def _answered(outcome: Outcome, fault: FaultRecord) -> str:
     """What a person answered after a fault; empty if nobody was asked about it, or nobody has answered yet."""
     for request in requests_about(outcome, fault):
         if request.answer and not request.refused:
-            return f"{one_line(request.answer.by) or 'a person'} answered {request.answer.choice.value}"
+            return f"{people_text(request, 'a person')} answered {request.answer.choice.value}"
     return ""
 
 

@@ -15,6 +15,11 @@ NOT_GIVEN = {"by", "request", "statement", "call", "others"}
 """The fields of an answer that a statement has elsewhere."""
 
 
+def given_by(given: Given) -> str:
+    """The digest of the values of an answer, for its statement."""
+    return given_digest(given.model_dump(mode="json", exclude=NOT_GIVEN))
+
+
 @dataclass(frozen=True)
 class Voucher:
     """Somebody who is known, and the key that says so."""
@@ -35,7 +40,7 @@ class Voucher:
             step=request.step or "",
             choice=choice.value,
             calls=(*calls, *given.others) if isinstance(given, GivenApproveAll) else calls,
-            given=given_digest(given.model_dump(mode="json", exclude=NOT_GIVEN)),
+            given=given_by(given),
         )
 
     def of_start(self, namespace: str, task: str) -> Statement:

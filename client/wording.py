@@ -17,6 +17,7 @@ from workflows.json_values import canonical
 from workflows.limits.budget import Spent
 from workflows.people.card import call_text, value_line
 from workflows.people.requests import Change, Choice, HumanAnswer, HumanRequest, RequestKind
+from workflows.people.statement import Statement
 
 MAX_REASON = 400
 """The most terminal cells of a reason; `explain` and `--json` have the rest."""
@@ -27,6 +28,8 @@ ENDS: Mapping[str, str] = {
 """By status, a clause that explains a status whose name does not explain itself."""
 OF_ONE_CALL = (Choice.APPROVE, Choice.REJECT, Choice.EDIT)
 """The answers about the first call of a request, and not about the others that it shows."""
+KNOWN = "known by"
+"""Begins the words for how a door knew a person."""
 LEAST_USD = 0.0001
 NEAR_DEADLINE = timedelta(hours=6)
 """From this time before its deadline on, a paused call is shown with the command that moves the deadline."""
@@ -102,12 +105,12 @@ def asked_calls(outcome: Outcome, request: HumanRequest) -> list[str]:
     is_of_one = request.answer is not None and request.answer.choice in OF_ONE_CALL
     for call in (request.call, *(() if is_of_one else request.others)) if request.call else ():
         step = steps.get(call.step or request.step or "")
-        args = _args_before(outcome, request, step) if step else {}
+        args = args_before(outcome, request, step) if step else {}
         found.append(f"{one_line(call.step)}: " * bool(call.step) + call_text(call.kind, args))
     return found
 
 
-def _args_before(outcome: Outcome, request: HumanRequest, step: OutcomeStep) -> dict[str, JsonValue]:
+def args_before(outcome: Outcome, request: HumanRequest, step: OutcomeStep) -> dict[str, JsonValue]:
     """The arguments of a step before the edits that people made with this request and after it."""
     args = dict(step.args)
     number = next((number for number, other in enumerate(outcome.requests) if other.id == request.id), 0)
@@ -121,9 +124,30 @@ def _args_before(outcome: Outcome, request: HumanRequest, step: OutcomeStep) -> 
     return args
 
 
-def answer_text(answer: HumanAnswer) -> str:
-    """Who answered what: `ann answered replan ("Pay by invoice.")`."""
-    who = one_line(answer.by) or "somebody"
+def person_text(answer: HumanAnswer, unnamed: str = "somebody") -> str:
+    """Who answered: `ann (finance, known by token)` as a door has stated, else the name that was claimed."""
+    if answer.statement is not None:
+        return stated_text(answer.statement)
+    name = one_line(answer.by)
+    return f'"{name}", as claimed' if KNOWN in name else name or unnamed
+
+
+def stated_text(stated: Statement) -> str:
+    """The person of a statement, and how a door knew that person: `ann (finance, known by token)`."""
+    return one_line(f"{stated.person} ({', '.join([*stated.roles, f'{KNOWN} {stated.how}'])})")
+
+
+def people_text(request: HumanRequest, unnamed: str = "somebody") -> str:
+    """Who answered a request: `ann (finance, known by token) and cleo (finance, known by token)`."""
+    answers = (*request.endorsed, *([request.answer] if request.answer else []))
+    return " and ".join(person_text(answer, unnamed) for answer in answers)
+
+
+def answer_text(request: HumanRequest) -> str:
+    """Who answered a request, and what: `ann answered replan ("Pay by invoice.")`; empty without an answer."""
+    answer, who = request.answer, people_text(request)
+    if answer is None:
+        return ""
     quote = f' ("{cut(one_line(answer.text), MAX_REASON)}")' if answer.text else ""
     more = f" ({amounts(answer.extended)})" if answer.extended else ""
     undo = " with its effects undone" if answer.undo else ""

@@ -84,6 +84,11 @@ CORE = {
         "Add up what tasks did: how they ended, faults, retries, new plans, tokens. With charts as one HTML page.",
         "report --since 7d --html report.html",
     ),
+    "answers": Command(
+        "Operate",
+        "List who answered what, how that person was known, and whether what was signed still holds: for an audit.",
+        "answers --since 30d --people people.json",
+    ),
     "doctor": Command(
         "Operate", "Check server, worker, store and tools. Each finding has its remedy.", "doctor --queue replan"
     ),

@@ -45,6 +45,9 @@ EVENTS: Mapping[str, LogEvent] = {
     "reconciled": LogEvent("replan.workflow", "info", f"{_TASK} step kind revision verdict"),
     "proposal_rejected": LogEvent("replan.workflow", "info", f"{_TASK} revision reasons"),
     "request_opened": LogEvent("replan.workflow", "info", f"{_TASK} revision request type code", "step"),
+    "request_endorsed": LogEvent(
+        "replan.workflow", "info", f"{_TASK} revision request type code answer answers needed", "step"
+    ),
     "request_closed": LogEvent(
         "replan.workflow", "info", f"{_TASK} revision request type code answer closed seconds", "step"
     ),

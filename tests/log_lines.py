@@ -80,6 +80,8 @@ class Fields(TypedDict, total=False):
         ),
     ]
     answer: Annotated[str | None, Field(description="The answer, e.g. `retry`; null without one.")]
+    answers: Annotated[int, Field(description="Answers so far, each of another person.")]
+    needed: Annotated[int, Field(description="People who must answer alike.")]
     closed: Annotated[str, Field(description="Why without an answer: `unanswered`, `ended`, `repeated`.")]
     receiver: Annotated[str, Field(description="Who was told.")]
     signal: Annotated[str, Field(description="Name of the Signal.")]

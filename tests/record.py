@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,13 @@ from activities.planning.fallback import FallbackPlanner
 from activities.planning.planner import Planner
 from activities.toolbox.declare.tool import ToolOptions, ToolOrigin
 from activities.toolbox.registry import Registry
+from client import people
 from client.follow import View
 from client.incidents import resolve
 from client.people import reference_to
 from client.reset import Fate, reset
 from client.undo import cancel, undo
+from client.vouching import Voucher
 from evals.fakes.script import (
     ModelCall,
     ModelError,
@@ -43,9 +46,10 @@ from evals.fakes.script import (
     proposes,
     step as written,
 )
-from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
+from replan import Approval, Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
+from runtime.people_file import Door, KnownPeople, PeopleFile, Signer
 from runtime.process import leave
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.providers.planning import planning
@@ -161,6 +165,11 @@ def tools() -> list[Tool[..., Any]]:
         """Spend a word."""
         return Said(said=args.word)
 
+    @tool.idempotent(approve=Approval(when="always", by="role:finance", count=2, not_starter=True))
+    async def spend_much(args: Word) -> Said:
+        """Spend a word that two people must approve."""
+        return Said(said=args.word)
+
     @tool.idempotent
     async def locked(args: Word) -> Said:
         """Open with a key that is missing at the first call with each word."""
@@ -212,7 +221,7 @@ def tools() -> list[Tool[..., Any]]:
         shout,
         stalled,
     ]
-    return [*every, spend, locked]
+    return [*every, spend, spend_much, locked]
 
 
 def unread() -> Tool[..., Any]:
@@ -238,6 +247,8 @@ class Scenario:
     """What a model says, where one plans."""
     answers: tuple[tuple[str, dict[str, Any]], ...] = ()
     """What people answer to the requests of the task, in order: the Update, and what is sent with it."""
+    vouched: tuple[str, ...] = ()
+    """The people who approve its call, one after the other, as a door states."""
     after_another: bool = False
     """Whether another model is asked first, which cannot be used."""
     notify: str | None = None
@@ -385,6 +396,7 @@ SCENARIOS: Sequence[Scenario] = (
         more=WAITS,
         answers=(("approve_all", {}),),
     ),
+    Scenario("approved_by_two", [plan(step("a", "spend_much", word="a")), DONE], more=WAITS, vouched=("ann", "cleo")),
     Scenario(
         "outside_contract",
         [plan(step("a", "page")), plan(step("b", "pick", word="here"), step("c", "put_back", "b", word="here")), DONE],
@@ -494,8 +506,8 @@ SCENARIOS: Sequence[Scenario] = (
 )
 
 
-async def record(stage: Stage, scenario: Scenario) -> str:
-    """Run a scenario to its end and return its history as JSON."""
+async def record(stage: Stage, scenario: Scenario, door: Signer) -> str:
+    """Run a scenario to its end and return its history as JSON; `door` vouches for people."""
     if scenario.waiting:
         return await _resolution(stage, scenario)
     handle = await begin(stage, scenario)
@@ -512,6 +524,10 @@ async def record(stage: Stage, scenario: Scenario) -> str:
         request = await asked(handle, number)
         shown = reference_to(request, Choice(choice))
         await handle.execute_update(choice, {"by": "ann", **shown, **given})
+    for name in scenario.vouched:
+        request = await asked(handle)
+        shown, voucher = reference_to(request, Choice.APPROVE), Voucher(name, "token", ("finance",), door)
+        await people.answer(handle, Choice.APPROVE, name, voucher=voucher, **shown)
     if scenario.resolves:
         cause = (await asked(handle, scenario.resolves)).cause
         await handle.signal(RESOLVE, Resolution(id="1", cause=cause, by="ann", note="The key is here."))
@@ -635,15 +651,23 @@ async def _record_on(settings: dict[str, str], scenarios: Sequence[Scenario]) ->
         folder, attributes = Path(name), search_attributes.TYPES
         spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes, dynamic=settings)
         async with DevServer(spec, await find_cli(print)) as server:
-            client = await connect(address=server.address, plain=True)
+            client, door = await connect(address=server.address, plain=True), Signer.new(folder / "door.key")
+            keys = (door.public_key(datetime.now(UTC)),)
+            PeopleFile(doors=(Door(name="desk", keys=keys),)).write(folder / "people.json")
+            known = KnownPeople(folder / "people.json")
             for scenario in scenarios:
-                given: dict[str, Any] = {"queue": "replan", "jitter": lambda: 0.01, "notify": scenario.notify}
+                given: dict[str, Any] = {
+                    "queue": "replan",
+                    "jitter": lambda: 0.01,
+                    "notify": scenario.notify,
+                    "people": known,
+                }
                 handle = await without_kind(client, folder, scenario) if scenario.lacks else None
                 handle = await with_lost_answer(client, folder, scenario) if scenario.loses else handle
                 left = [one for one in tools() if one.__name__ != scenario.loses]
                 left += [unread()] if scenario.is_unread else []
                 async with planner_of(scenario) as planner, staged(client, folder, left, planner, **given) as stage:
-                    told = await ended(handle) if handle else await record(stage, scenario)
+                    told = await ended(handle) if handle else await record(stage, scenario, door)
                     scenario.file.write_text(told + "\n")
                 print(f"saved {scenario.file.name}")
 

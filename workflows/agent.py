@@ -6,7 +6,7 @@ Runs from the start of a task to its end, in each of its runs, and again wheneve
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Annotated, TypeVar, assert_never
+from typing import Annotated, Any, TypeVar, assert_never
 
 from pydantic import Field, RootModel
 from temporalio import workflow
@@ -423,9 +423,11 @@ class AgentWorkflow(Answers, TakesAdmissions):
         """Set the status, and put the open requests into the memo, the search attributes and notifications."""
         opened = self._progress.open_requests
         about = {"id", "kind", "step", "code", "reason", "since", "until", "choices", "options", "free_text"}
-        about |= {"cause", "after"}
-        oldest = opened[0].model_dump(mode="json", include=about) if opened else None
-        others = [request.model_dump(mode="json", include=about) for request in opened[1:] if request.cause]
+        about |= {"cause", "after", "approvers", "needed"}
+        # Without what was signed, which only a worker verifies.
+        published: dict[str, Any] = {**dict.fromkeys(about, True), "endorsed": {"__all__": {"choice", "by", "at"}}}
+        oldest = opened[0].model_dump(mode="json", include=published) if opened else None
+        others = [request.model_dump(mode="json", include=published) for request in opened[1:] if request.cause]
         memo = {OTHERS_MEMO: others or None} if others or self._had_others else {}
         self._had_others = bool(others)
         workflow.upsert_memo({REQUEST_MEMO: oldest, **memo})

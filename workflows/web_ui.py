@@ -23,8 +23,8 @@ from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.commands import command
 from workflows.faults.decision import what_follows
 from workflows.json_values import canonical, text_of
-from workflows.people.card import Asker, Fact, facts, value_line
-from workflows.people.requests import answer_command
+from workflows.people.card import NEEDS, TO_PROVIDE, Asker, Fact, facts, needs_text, value_line
+from workflows.people.requests import BUYS, answer_command
 from workflows.plans.contract import contract_text
 from workflows.text import legible, service_words, shorten, without_repeats
 
@@ -130,12 +130,17 @@ def _request_lines(progress: Progress) -> list[str]:
     lines = [f"**Request {first.id}:** {where}{asked}{words}{options}", ""]
     if (call := first.call) is not None:
         lines += [*map(_fact_line, facts(first, task)), ""]
+    elif needs := needs_text(first):
+        lines += [_fact_line(Fact(TO_PROVIDE, needs)), ""]
+    # Nobody can vouch for who sends an Update here.
+    is_open_to_all = first.approvers is None
+    if call is not None and is_open_to_all:
         lines += [f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.', ""]
-    if call is not None and first.others:
+    if call is not None and is_open_to_all and first.others:
         codes = json.dumps([other.code for other in first.others])
         all_of_them = f'`approve_all` with `{{"call": "{call.code}", "others": {codes}}}`'
         lines += [f"To approve all of them, send the Update {all_of_them}.", ""]
-    choices = ", ".join(f"`{choice.value}`" for choice in first.choices)
+    choices = ", ".join(f"`{choice.value}`" for choice in first.choices if is_open_to_all or choice not in BUYS)
     answer = answer_command(progress.task_id, first.choices[0], first.code)
     resolve = command("resolve", first.cause)
     address = request_url(progress.page, progress.task_id, first.id)
@@ -158,7 +163,8 @@ def request_url(page: str, task: str, request: str) -> str:
 def _fact_line(fact: Fact) -> str:
     origin = f" ({escape(fact.origin_text, 100)})" if fact.origin else ""
     indent = "  " if fact.is_argument else ""
-    return f"{indent}- **{escape(fact.about, 60)}:** {escape(value_line(fact.text), 200)}{origin}"
+    width = 600 if fact.about in (NEEDS, TO_PROVIDE) and not fact.is_argument else 200
+    return f"{indent}- **{escape(fact.about, 60)}:** {escape(value_line(fact.text), width)}{origin}"
 
 
 def _of_limit(spent: float, limit: float | None) -> str:

@@ -67,8 +67,7 @@ class Approvals:
                 return
         elif call.approval:
             void = "What was approved is another call, or one with other defaults, or one before a reset."
-        who = f" It needs {rule.text()}." if rule else ""
-        reason = f"{kind.spec.kind} needs approval: {needs}.{who}{f' {void}' if void else ''}"
+        reason = f"{kind.spec.kind} needs approval: {needs}.{f' {void}' if void else ''}"
         raise FaultRaised(Fault.of(Code.NEEDS_APPROVAL, reason, defaults=defaults), is_certain=True)
 
     def _lacks(self, rule: Approvers, attempt: CallAttempt, shown: str) -> str:

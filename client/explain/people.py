@@ -3,17 +3,18 @@
 Runs when a task is explained, for each of its requests to people.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from client.explain import prose
 from client.explain.prose import Item, Sentence, said
-from client.history.records import Call, CallEnd
+from client.history.records import Call, CallEnd, Event, Timer
 from client.history.story import RecordedRequest, Story
 from client.remedy import Remedy, Text
 from client.text import one_line
-from client.wording import change_text
+from client.wording import change_text, person_text
 from workflows.account.entries_of_people import Extended
-from workflows.people.requests import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
+from workflows.people.card import more_text, needs_text
+from workflows.people.requests import ENDED, REPEATED, UNANSWERED, Choice, HumanAnswer, HumanRequest, RequestKind
 from workflows.plans.proposal import Question
 
 
@@ -36,6 +37,17 @@ def answer_sentences(story: Story, exchange: RecordedRequest) -> Iterator[Senten
     request, answer, timer = exchange.request, exchange.request.answer, exchange.timer
     together = f", about {prose.listed(request.steps)} together" if request.others else ""
     was_asked = f"A person was asked ({request.id}{together})"
+    if request.approvers is not None:
+        yield said(f"The call needs {request.approvers.text(request.since, request.needed)}.")
+    for number, (one, event) in enumerate(zip(request.endorsed, exchange.endorsed, strict=False), 1):
+        begin = f"{was_asked}, and " * (number == 1)
+        gave = f"{_answered(request, one)}, as {number} of {request.needed}"
+        yield said(f"{begin}{gave}.", *exchange.events * (number == 1), event)
+    if answer is None and request.endorsed:
+        nobody = {UNANSWERED: "Nobody else answered in time.", ENDED: "The task ended before anybody else answered."}
+        more = f"It needs {more_text(request.needed - len(request.endorsed))}."
+        yield said(nobody.get(request.closed, nobody[ENDED] if story.history.end else more), *_events(timer))
+        return
     if answer is None:
         again = _last_call_while_open(story, exchange) if request.closed == REPEATED else None
         after = f" after {prose.seconds((again.at - request.since).total_seconds())}" if again else ""
@@ -45,19 +57,30 @@ def answer_sentences(story: Story, exchange: RecordedRequest) -> Iterator[Senten
             UNANSWERED: f", and nobody answered within {within}.",
             "": "; the task ended before an answer came." if story.history.end else ", and has not answered yet.",
         }.get(request.closed, "; the task ended before an answer came.")
-        proof = again.events if again else timer.events if timer else ()
-        yield said(f"{was_asked}{became}", *proof)
+        yield said(f"{was_asked}{became}", *(again.events if again else _events(timer)))
         return
-    after = prose.seconds((answer.at - request.since).total_seconds())
-    for_all = f" for all tasks that waited for {one_line(request.cause)}," if answer.resolution else ""
-    clause = f"{answer.choice.value}{for_all} after {after}, at {prose.moment(answer.at)}{_answer_clause(answer)}"
-    who = one_line(answer.by) or "somebody"
-    yield said(f"{was_asked}, and {who} answered {clause}.", *exchange.events, exchange.answered)
+    if request.endorsed:
+        yield said(f"{_answered(request, answer)}, as the last.", exchange.answered)
+    else:
+        yield said(f"{was_asked}, and {_answered(request, answer)}.", *exchange.events, exchange.answered)
     if request.refused:
         what = "arguments were" if answer.choice is Choice.EDIT else "result was"
         yield said(f"The {what} not accepted: {prose.sentence(request.refused)}")
     else:
         yield from _what_followed(story, exchange, answer.choice)
+
+
+def _events(timer: Timer | None) -> Sequence[Event]:
+    return timer.events if timer else ()
+
+
+def _answered(request: HumanRequest, answer: HumanAnswer) -> str:
+    """Who answered, how a door knew that person, when, and what, as a clause."""
+    after = prose.seconds((answer.at - request.since).total_seconds())
+    for_all = f" for all tasks that waited for {one_line(request.cause)}," if answer.resolution else ""
+    signed = f", signed with the key {one_line(answer.statement.key)}" if answer.statement else ""
+    clause = f"{answer.choice.value}{for_all} after {after}, at {prose.moment(answer.at)}{signed}"
+    return f"{person_text(answer)} answered {clause}{_answer_clause(answer)}"
 
 
 def _last_call_while_open(story: Story, exchange: RecordedRequest) -> Call | None:
@@ -118,6 +141,8 @@ def now(story: Story) -> list[Sentence]:
             about = f"{request.id}: {' '.join(filter(None, [request.step, request.code]))}"
             waits = f"The task waits for a person ({about}) since {prose.moment(request.since)}: "
             sentences.append(said(Text(waits, answer, " shows the answers."), *exchange.events))
+            if needs := needs_text(request):
+                sentences.append(said(f"It needs {needs}"))
     return sentences
 
 
@@ -126,5 +151,5 @@ def extension(story: Story, entry: Extended) -> Sentence | None:
     answers = [exchange.request.answer for exchange in story.requests if exchange.request.answer]
     if any((answer.at, answer.extended) == (entry.at, entry.answer.extended) for answer in answers):
         return None
-    text = f"{one_line(entry.answer.by) or 'Somebody'} extended the budget{_answer_clause(entry.answer)}."
+    text = f"{person_text(entry.answer, 'Somebody')} extended the budget{_answer_clause(entry.answer)}."
     return said(text, story.answer_event(entry.answer))

@@ -16,7 +16,7 @@ from pydantic import BaseModel, JsonValue
 from client.history.records import AttemptFailure, Call, CallEnd, Event, History, Timer
 from workflows import ids
 from workflows.account import metrics
-from workflows.account.entries_of_people import Answered, Closed, Extended, PersonIsAsked
+from workflows.account.entries_of_people import Answered, Closed, Endorsed, Extended, PersonIsAsked
 from workflows.account.entries_of_steps import Attempted, Decided, Reconciled, Settled
 from workflows.account.entry import JournalEntry
 from workflows.account.journal import Replied
@@ -101,6 +101,8 @@ class RecordedRequest:
     """The timer that ends the wait; None if the history has none."""
     answered: Event | None
     """The event with the answer to the request; None without an answer."""
+    endorsed: tuple[Event | None, ...] = ()
+    """The event of each of `request.endorsed`; None if it is not known."""
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -169,6 +171,7 @@ def happened_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Ha
     asked, answered = account.requests, [(one.id, one.answer.at) for one in account.requests if one.answer]
     entries: list[JournalEntry] = [
         *(Answered(at=at, request=id) for id, at in answered),
+        *(Endorsed(at=answer.at, request=one.id, answer=answer) for one in asked for answer in one.endorsed),
         *(Extended(at=answer.at, answer=answer) for answer in account.extensions),
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault) for fault in account.faults),
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault, is_own=True) for fault in account.own_faults),
@@ -242,8 +245,9 @@ class Story:
         """The event with an answer to a request, or with an extension that no request asked for."""
         if answer is None:
             return None
-        entries = [entry for entry, _ in self.happened if isinstance(entry, Answered | Extended)]
-        ours = {entry.proof for entry in entries if isinstance(entry, Answered) and entry.request == request}
+        entries = [entry for entry, _ in self.happened if isinstance(entry, Answered | Endorsed | Extended)]
+        to_request = (entry for entry in entries if isinstance(entry, Answered | Endorsed) and entry.at == answer.at)
+        ours = {entry.proof for entry in to_request if entry.request == request}
         ours |= {entry.proof for entry in entries if isinstance(entry, Extended) and entry.at == answer.at}
         ours |= {answer.resolution}
         alike = (known for known in self.history.answers if known.choice is answer.choice)
@@ -312,7 +316,8 @@ def _exchanges(story: Story) -> Iterator[RecordedRequest]:
         same = (timer for timer in timers if timer.summary and name.startswith(timer.summary.removesuffix("…")))
         if timer := next(same, None):
             timers.remove(timer)  # a repeated request has a timer of its own
-        yield RecordedRequest(request, timer, story.answer_event(request.answer, request.id))
+        endorsed = tuple(story.answer_event(answer, request.id) for answer in request.endorsed)
+        yield RecordedRequest(request, timer, story.answer_event(request.answer, request.id), endorsed)
 
 
 def _turns(history: History, account: Outcome) -> Iterator[PlannerTurn]:

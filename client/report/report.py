@@ -18,6 +18,7 @@ from temporalio.client import Client
 from client.filters import using_filter, within
 from client.history.account import gathered
 from client.history.fetch import fetch_runs
+from client.history.records import History
 from client.report.cache import Cache
 from client.report.row import Labels, OpenRequest, Recovery, TaskRow, row_of
 from client.tasks import TASK_TYPE, TASKS, existing
@@ -35,6 +36,8 @@ MAX_TASKS = 10_000
 """The default for the maximum number of tasks in a report."""
 MAX_NAMED = 20
 """The maximum number of tasks that a report names because they could be read only in part."""
+CLAIMED = "claimed"
+"""Stands for how a person was known whose name nobody vouched for."""
 DAY = timedelta(days=1)
 SHORT = timedelta(days=2)
 """Up to this period, the timeline of a report counts by the hour, else by the day."""
@@ -190,6 +193,8 @@ class Report(BaseModel, frozen=True):
     requests: dict[str, int]
     """Requests to people, by kind."""
     answers: dict[str, int]
+    known: dict[str, int]
+    """The number of answers to requests by how a door knew the person (`token`, ...); `claimed` if none did."""
     escalations: dict[str, int]
     """The number of escalations to people, by the code of the fault or of the end."""
     waiting: tuple[WaitCount, ...]
@@ -209,6 +214,7 @@ class Totals:
         self.values = defaultdict[str, list[tuple[Labels, float]]](list)
         self.recoveries = Counter[tuple[str, str, str]]()
         self.exits = Counter[tuple[str, str]]()
+        self.known = Counter[str]()
         self.ended = list[tuple[datetime, str]]()
         self.waiting = list[OpenRequest]()
         self.unread = list[Unread]()
@@ -227,6 +233,8 @@ class Totals:
         if row.ended_at:
             self.ended.append((row.ended_at, row.status))
         self.waiting += row.waiting
+        for how, number in row.known:
+            self.known[how or CLAIMED] += number
         if row.unreadable:
             self.in_part += 1
             if len(self.unread) < MAX_NAMED:
@@ -286,6 +294,7 @@ class Totals:
             tools=tuple(self._tools()),
             requests=dict(_most_first(self.by(metrics.REQUESTS, "kind"))),
             answers=dict(_most_first(self.by(metrics.ANSWERS, "choice"))),
+            known=dict(_most_first(self.known)),
             escalations=dict(_most_first(self.by(metrics.ESCALATIONS, "code"))),
             waiting=tuple(self._waits()),
             paid=tuple(self._paid()),
@@ -381,8 +390,11 @@ class Period(NamedTuple):
         return within(f"{TASKS} AND ExecutionStatus != 'ContinuedAsNew'{ran}", self.query)
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
+    """A run of a task that the server lists."""
+
     id: str
+    """The id of the task."""
     run_id: str
     started_at: datetime
     is_closed: bool
@@ -400,7 +412,7 @@ async def make_report(
     Rows of ended tasks are kept in the file `cache`; None for no cache. Raises Problem if the query cannot be used.
     """
     until = datetime.now(UTC)
-    runs, more = await _listed(client, period, limit)
+    runs, more = await listed_runs(client, period, limit)
     totals, reading = Totals(), _Reading(client, runs, progress or (lambda *_: None))
     # Rows of another version of Replan, or with other fields or metrics, are ignored.
     kind = f"{version()} {digest('row', TaskRow.model_json_schema(), [metric.name for metric in metrics.COUNTED])}"
@@ -410,21 +422,34 @@ async def make_report(
     return totals.report(period, until, more=more, cached=reading.cached)
 
 
-async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run], int]:
+async def listed_runs(client: Client, period: Period, limit: int) -> tuple[list[Run], int]:
     """The runs of a period, those that are open first, then those that were closed last; and how many are left out."""
     with using_filter():
         all = (await client.count_workflows(period.filter)).count
         listing = client.list_workflows(period.filter, limit=limit, page_size=min(limit, 1000))
         runs = [
-            _Run(row.id, row.run_id, row.start_time, row.close_time is not None)
+            Run(row.id, row.run_id, row.start_time, row.close_time is not None)
             async for row in listing
             if row.workflow_type == TASK_TYPE
         ]
     return runs, max(0, all - len(runs))
 
 
+async def read_each(client: Client, runs: Iterable[Run], take: Callable[[Run, History], None]) -> None:
+    """Call `take` with the history of each of these runs, AT_ONCE at a time; those that were deleted are left out."""
+    waiting = iter(list(runs))
+
+    async def work() -> None:
+        for run in waiting:
+            history = await existing(fetch_runs(client, run.id, run.run_id))
+            if history is not None:  # else it was deleted since the list was made
+                take(run, history)
+
+    await gathered(*(work() for _ in range(AT_ONCE)))
+
+
 class _Reading:
-    def __init__(self, client: Client, runs: Sequence[_Run], progress: Progress) -> None:
+    def __init__(self, client: Client, runs: Sequence[Run], progress: Progress) -> None:
         self.cached = self._done = 0
         self._client, self._progress, self._all = client, progress, len(runs)
         self._runs = {run.run_id: run for run in runs}
@@ -446,23 +471,18 @@ class _Reading:
 
     async def read(self, cache: Cache, totals: Totals) -> None:
         """Read the histories of the runs that the cache lacks, AT_ONCE at a time, and cache the rows of closed runs."""
-        waiting = iter(list(self._runs.values()))
 
-        async def work() -> None:
-            for run in waiting:
-                history = await existing(fetch_runs(self._client, run.id, run.run_id))
-                if history is None:  # it was deleted since the list was made
-                    continue
-                row = row_of(history)
-                if run.is_closed and not row.unreadable:  # another client may have the codec
-                    cache.write(run.run_id, row.model_dump_json())
-                self._add(run, row, totals)
+        def take(run: Run, history: History) -> None:
+            row = row_of(history)
+            if run.is_closed and not row.unreadable:  # another client may have the codec
+                cache.write(run.run_id, row.model_dump_json())
+            self._add(run, row, totals)
 
-        await gathered(*(work() for _ in range(AT_ONCE)))
+        await read_each(self._client, self._runs.values(), take)
         for _, row in self._newest.values():
             totals.add(row)
 
-    def _add(self, run: _Run, row: TaskRow, totals: Totals) -> None:
+    def _add(self, run: Run, row: TaskRow, totals: Totals) -> None:
         self._done += 1
         self._progress(self._done, self._all)
         if run.id not in self._shared:

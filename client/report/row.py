@@ -65,6 +65,8 @@ class TaskRow(BaseModel, frozen=True):
     recoveries: tuple[tuple[str, str, str, int], ...]
     """Quadrant, code, what followed and the number of faults, for the faults of steps and of the planner."""
     waiting: tuple[OpenRequest, ...] = ()
+    known: tuple[tuple[str, int], ...] = ()
+    """How many answers came from people whom a door knew so (`token`, ...); empty text for names that were claimed."""
     unreadable: tuple[str, ...] = ()
     """Why payloads of the history could not be read; empty if all payloads were read."""
 
@@ -88,8 +90,16 @@ def row_of(history: History) -> TaskRow:
         values=tuple((sample.metric.name, sample.labels, sample.value) for sample in values_of(account)),
         recoveries=tuple((*of, number) for of, number in recoveries.items()),
         waiting=tuple(OpenRequest(task_id=history.task_id, kind=one.code, since=one.since) for one in waiting),
+        known=tuple(Counter(known_by(account)).items()),
         unreadable=tuple(sorted({payload.why for payload in history.unreadable})),
     )
+
+
+def known_by(account: Outcome) -> Iterator[str]:
+    """For each answer of a person how a door knew that person; empty for a name that was only claimed."""
+    for request in account.requests:
+        for answer in (*request.endorsed, *([request.answer] if request.answer else [])):
+            yield answer.statement.how if answer.statement else ""
 
 
 def values_of(account: Outcome) -> Iterator[Sample]:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from client.explain.prose import listed, moment, seconds
-from client.report.report import FaultCount, Report, Spread
+from client.report.report import CLAIMED, FaultCount, Report, Spread
 from client.report.row import Recovery
 from client.text import one_line, printable
 from client.wording import count
@@ -91,6 +91,8 @@ def _all_sections(report: Report) -> Iterator[Section]:
         for what, of in (("asked", report.requests), ("answered", report.answers), ("needed for", report.escalations))
         for name, number in of.items()
     ]
+    if set(report.known) - {CLAIMED}:  # else there are only names
+        people += [("known by", how, f"{number}") for how, number in report.known.items()]
     yield Section("people", "People", (Column("", False), Column("what", False), Column("times")), people)
     waits = [
         (wait.kind, f"{wait.requests}", seconds(max(0.0, (report.until - wait.oldest).total_seconds())), wait.example)

@@ -6,10 +6,10 @@ from client.lines import Line, signed
 from client.text import cut, one_line, printable
 from client.tree import duration
 from client.undo import PlannedUndo, PlannedUndoCall
-from client.wording import MAX_REASON, answer_text, asked_calls, closing_text, subject_of, suggested
+from client.wording import MAX_REASON, answer_text, asked_calls, closing_text, person_text, subject_of, suggested
 from console.render.command import starter
 from workflows.account.outcome import Outcome
-from workflows.people.card import Asker, Fact, call_text, facts, value_line
+from workflows.people.card import TO_PROVIDE, Asker, Fact, call_text, facts, more_text, needs_text, value_line
 from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import service_words, visible
 
@@ -34,6 +34,8 @@ def request_lines(request: HumanRequest, task: Asker, *, is_alone: bool) -> list
     first = command(task.id, request, request.choices[0], is_alone=is_alone)
     answers = f"    Answer: {first}" + (f"   (or {others})" if others else "")
     lines = [f"    {one_line(service_words(request.words))}"] if request.words else []
+    if request.call is None and (needs := needs_text(request)):  # else the card has it
+        lines.append(f"    {TO_PROVIDE}: {one_line(needs)}")
     return [asked_line(request), *lines, *call_lines(request, task), answers, *incident_lines(request)]
 
 
@@ -104,11 +106,19 @@ def choices(request: HumanRequest, task: Asker, *, is_alone: bool) -> list[str]:
     return rows + incident_lines(request)
 
 
+def endorsed_line(request: HumanRequest, number: int) -> Line:
+    """The line about the answer number `number`, from 1, of several people who must answer a request alike."""
+    answer = request.endorsed[number - 1]
+    after, more = duration((answer.at - request.since).total_seconds(), 1), more_text(request.needed - number)
+    said = f"{person_text(answer)} answered {answer.choice.value} after {after}; {more}"
+    return signed(SIGN, f"{request.id} {subject_of(request)}: {said}", "yellow")
+
+
 def answered(request: HumanRequest) -> list[str]:
     """The line about the answer of a request, or about its end without an answer; empty while the request is open."""
     if answer := request.answer:
         after = duration((answer.at - request.since).total_seconds(), 1)
-        return [signed(SIGN, f"{request.id} {subject_of(request)}: {answer_text(answer)} after {after}", "green")]
+        return [signed(SIGN, f"{request.id} {subject_of(request)}: {answer_text(request)} after {after}", "green")]
     if request.closed:
         return [signed(SIGN, f"{request.id} {subject_of(request)}: {closing_text(request)}", "yellow")]
     return []

@@ -49,6 +49,7 @@ from workflows.faults.decision import DECISIONS, Remaining, decide
 from workflows.faults.fault import QUADRANT, Applied, Code, Fault, Quadrant
 from workflows.limits import spending
 from workflows.limits.budget import Limits
+from workflows.people.approvers import Approvers
 from workflows.people.requests import UNANSWERED, Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
 from workflows.planning.proposing import MAX_REJECTIONS
 from workflows.plans.catalogue import Effect, ToolSpec
@@ -299,6 +300,7 @@ STARTING = {
     "BadReach": "`--allow-host`",
     "BadReceiver": "`--notify`",
     "BadKeys": "`--keys`",
+    "BadPeople": "`--people`",
     "BadSetting": "A folder",
     "BadSettings": "The settings file",
     "OtherStore": "The queue",
@@ -390,7 +392,7 @@ def parts() -> dict[str, dict[str, Any]]:
         "compactions": (Compaction(turn=2, turns=1, planner="openai:x", tokens=9),),
         "failovers": (Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1),),
         "rejections": (Rejection(turn=2, reasons=("No.",), steps=("book",), withheld=(withheld,)),),
-        "requests": (HumanRequest(**about, answer=given),),
+        "requests": (HumanRequest(**about, approvers=Approvers(), needed=2, endorsed=(given,), answer=given),),
         "paused": (Pause(activity="a", kind="x", since=refused.at, by="ann", resume="it", deadline=refused.at),),
     }
     also: dict[str, Any] = {"waiting": PlannerWait(until=refused.at, code="overloaded", reason="Later."), "by": "dora"}

@@ -117,6 +117,11 @@ class Endorsed(JournalEntry, frozen=True):
         if self.proof:
             _remember(state, self.proof)
 
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
+        request = state.request(self.request)
+        people = {"answers": len(request.endorsed), "needed": request.needed}
+        yield "request_endorsed", {**request.log_fields, "answer": self.answer.choice.value, **people}
+
 
 class Checked(JournalEntry, frozen=True):
     """What a person gave was accepted, or not."""

@@ -63,14 +63,18 @@ class Approvers(BaseModel, frozen=True):
         """Whether the people who made these statements are those whom the rule asks for."""
         return len(self.people(statements, starter)) >= self.needed(starter)
 
-    def text(self, asked: datetime | None = None) -> str:
-        """The rule in words, such as `2 people with the role finance, none of whom started the task`."""
+    def text(self, asked: datetime | None = None, needed: int = 0) -> str:
+        """The rule in words, such as `2 people with the role finance, none of whom started the task`.
+
+        `needed` is what `needed` returns: more than `count` if nobody knows who started the task.
+        """
         who = _who(self.by, self.count)
         alone = ""
         if self.not_starter:
             alone = ", none of whom started the task" if self.count > 1 else ", who did not start the task"
         later = f", or from {asked + timedelta(seconds=self.after):%Y-%m-%d %H:%M} UTC " if asked else ", or later "
-        return f"{who}{alone}{later + _who(self.then, self.count) if self.then else ''}"
+        more = f"; {needed} people, since nobody vouches for who started it" if needed > self.count else ""
+        return f"{who}{alone}{later + _who(self.then, self.count) if self.then else ''}{more}"
 
 
 def _is_among(named: Sequence[str], statement: Statement) -> bool:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from workflows.json_values import text_of
-from workflows.people.requests import HumanRequest, ProposedCall, RequestKind
+from workflows.people.requests import Choice, HumanRequest, ProposedCall, RequestKind
 from workflows.plans.catalogue import Effect
 from workflows.text import MAX_WORDS, WORDS, shorten, visible
 
@@ -23,6 +23,10 @@ MAX_CALL = 200
 MAX_VALUE = 60
 """The most characters of each value where all arguments stand on one line."""
 TASK, CALL, TOOL, WHY, UNDO, UNANSWERED = "Task", "Call", "The tool", "Why", "Undo", "If nobody answers"
+NEEDS, TO_PROVIDE = "Needs", "To provide the result"
+"""Who must answer: so that a call is made, and so that the result that they give is taken."""
+GAVE = {Choice.APPROVE: "approved", Choice.APPROVE_ALL: "approved all calls", Choice.PROVIDE: "gave the result"}
+"""By answer that several people must give, what one of them did."""
 QUESTION, LEFT_EMPTY = "Question", "Left empty"
 WORD = re.compile(r'[^\s,"]+')
 """The form of a text that needs no quotes in a list of arguments."""
@@ -75,7 +79,26 @@ def facts(request: HumanRequest, task: Asker) -> list[Fact]:
     else:
         for call in (request.call, *request.others):
             found += _facts_of_call(call, request)
+    if needs := needs_text(request):
+        found.append(Fact(NEEDS if request.call else TO_PROVIDE, needs))
     return [*found, Fact(UNANSWERED, _what_follows_unanswered(request), at=request.until)]
+
+
+def needs_text(request: HumanRequest) -> str:
+    """Who must answer so that the call is made, and who has, in words; empty if anybody may.
+
+    Such as `2 people with the role finance. ann approved at 2026-11-30 12:04 UTC; one more.`
+    """
+    if request.approvers is None:
+        return ""
+    rule = f"{request.approvers.text(request.since, request.needed)}."
+    gave = [f"{one.by} {GAVE.get(one.choice, 'answered')} at {one.at:%Y-%m-%d %H:%M} UTC" for one in request.endorsed]
+    return f"{rule} {', '.join(gave)}; {more_text(request.needed - len(gave))}." if gave else rule
+
+
+def more_text(number: int) -> str:
+    """How many more people must answer: `one more`."""
+    return "one more" if number == 1 else f"{number} more"
 
 
 def _facts_of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:

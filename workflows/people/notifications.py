@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from operator import not_
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 from temporalio import workflow
@@ -23,6 +23,7 @@ from workflows.account.progress import Progress
 from workflows.arguments import require_argument, undecoded
 from workflows.calls.running import deliver
 from workflows.faults import retries
+from workflows.people.approvers import Approvers
 from workflows.people.requests import CHOICES, REPEATED, UNANSWERED, Choice, HumanRequest, RequestKind
 from workflows.plans import own_activities
 from workflows.task_queues import control_queue
@@ -45,6 +46,7 @@ class Notification(BaseModel, frozen=True):
     reason of a request is such words. Of the card that people see, it has what is named here; the page has the rest.
     """
 
+    # Set in each notification
     id: str
     """The same in each repetition of this notification, and in no other notification."""
     event: Event
@@ -56,6 +58,11 @@ class Notification(BaseModel, frozen=True):
     kind: RequestKind
     step: str | None
     code: str
+    since: AwareDatetime
+    until: AwareDatetime
+    choices: tuple[Choice, ...]
+
+    # Set if the request has it
     cause: str = Field(default="", exclude_if=not_)
     """The incident that the request belongs to, such as `charge/unauthorized`; empty for none."""
     by: str = Field(default="", exclude_if=not_)
@@ -66,9 +73,14 @@ class Notification(BaseModel, frozen=True):
     """What the call may change, e.g. `keyed`."""
     undo: str = Field(default="", exclude_if=not_)
     """The tool that undoes the call; empty if none does."""
-    since: AwareDatetime
-    until: AwareDatetime
-    choices: tuple[Choice, ...]
+    approvers: Approvers | None = Field(default=None, exclude_if=lambda rule: rule is None)
+    """Who may answer so that the call is made; None for anybody."""
+    needed: int = Field(default=0, exclude_if=not_)
+    """How many different people `approvers` asks for in this task."""
+    endorsed_by: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    """Who has answered so far, or before the last of several people who had to."""
+
+    # Set once the request is closed
     end: End | None = None
     """How the request was closed; None while it is open. `ended`: the task ended for another reason."""
     answer: Choice | None = None
@@ -112,7 +124,9 @@ class Notifications:
 
     def _start(self, request: HumanRequest, event: Event) -> None:
         call = request.call
-        about = {"tool": call.kind, "effect": call.effect, "undo": call.undo or ""} if call else {}
+        about: dict[str, Any] = {"approvers": request.approvers, "needed": request.needed}
+        about |= {"endorsed_by": tuple(one.by for one in request.endorsed)}
+        about |= {"tool": call.kind, "effect": call.effect, "undo": call.undo or ""} if call else {}
         notification = Notification(
             id=ids.notification(request, event.value),
             event=event,

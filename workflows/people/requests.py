@@ -347,6 +347,8 @@ class HumanRequest(BaseModel):
 
     approvers: Approvers | None = Field(default=None, exclude_if=lambda rule: rule is None)
     """Who may answer so that a call is made, or counts as made, by the tool's own rule; None for anybody."""
+    needed: int = Field(default=0, exclude_if=not_)
+    """How many different people `approvers` asks for in this task; 0 without `approvers`."""
 
     # Set while further people must answer
     endorsed: tuple[HumanAnswer, ...] = Field(default=(), exclude_if=not_)
@@ -469,14 +471,15 @@ def check_person(request: HumanRequest, choice: Choice, message: Given, starter:
     if rule is None or choice not in BUYS:
         return
     if stated is None:
-        needs = f"This answer needs {rule.text(request.since)}"
+        needs = f"This answer needs {rule.text(request.since, request.needed)}"
         raise NotAccepted(f"{needs}, and nobody vouches for who gives it: answer where you are signed in.")
     if (stated.request, stated.choice, stated.asked) != (request.id, choice.value, request.since):
         raise NotAccepted(f"What was signed is about another request or answer: sign {choice.value} of {request.id}.")
     if why := rule.refuses(stated, starter):
         raise NotAccepted(why)
     if stated.person in [one.person for one in request.statements]:
-        raise NotAccepted(f"{stated.person} has answered it already: it needs {rule.text(request.since)}.")
+        needs = rule.text(request.since, request.needed)
+        raise NotAccepted(f"{stated.person} has answered it already: it needs {needs}.")
     if choice is Choice.PROVIDE and any(one.given != stated.given for one in request.statements):
         raise NotAccepted(f"{request.statements[0].person} has given another result: everybody must give the same.")
 

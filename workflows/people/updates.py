@@ -24,6 +24,7 @@ from workflows.faults import retries
 from workflows.faults.fault import cause_of
 from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit, limit_message
+from workflows.people.approvers import Approvers
 from workflows.people.requests import (
     BUYS,
     CHOICES,
@@ -90,6 +91,7 @@ class People:
         record: StepRecord | None = None,
         *,
         cause: str = "",
+        approvers: Approvers | None = None,
         repeat: Callable[[], Awaitable[bool]] | None = None,
         **more: Any,
     ) -> HumanRequest:
@@ -111,6 +113,8 @@ class People:
             until=workflow.now() + within,
             cause=cause,
             after=self._resolved_before(cause, record),
+            approvers=approvers,
+            needed=approvers.needed(progress.task.starter) if approvers else 0,
             **about,
             **more,
         )
@@ -212,7 +216,7 @@ def _update(choice: Choice) -> Callable[..., Any]:
     async def handle(self: "Answers", *arguments: Any) -> str:
         if _is_repeated(self._progress):
             return choice.value
-        return await _accept(self._progress, choice, _read(choice, arguments))
+        return await _accept(self._progress, choice, _read(choice, arguments), self._publish_requests)
 
     @undecoded
     def check(self: "Answers", *arguments: Any) -> None:
@@ -232,6 +236,10 @@ class Answers:
     """The Updates with which people answer a workflow's requests, and the Signal that answers those of an incident."""
 
     _progress: Progress
+
+    def _publish_requests(self) -> None:
+        """Show anew, wherever no worker is asked, what the task asks."""
+        raise NotImplementedError
 
     @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
     @undecoded
@@ -305,8 +313,11 @@ def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest |
     return request
 
 
-async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
-    """Accept an answer; return the result of the Update: the request and the answer, or the extended limits."""
+async def _accept(progress: Progress, choice: Choice, message: Given, publish: Callable[[], None]) -> str:
+    """Accept an answer; return the result of the Update: the request and the answer, or the extended limits.
+
+    `publish` is called if further people must answer alike.
+    """
     # The state changes before the first await: another answer to the same request is rejected from now on.
     request = _check(progress, choice, message)
     answer = answer_of(choice, message, workflow.now())
@@ -331,7 +342,8 @@ async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
         stated, starter = (*request.statements, message.statement), progress.task.starter
         if not rule.are_enough(stated, starter):
             progress.write(Endorsed(**about, answer=answer))
-            return f"{request.id}: {choice.value} ({len(stated)} of {rule.needed(starter)})"
+            publish()
+            return f"{request.id}: {choice.value} ({len(stated)} of {request.needed})"
     progress.write(Answered(**about, answer=answer, **given))
     if choice in (Choice.PROVIDE, Choice.EDIT):
         await workflow.wait_condition(lambda: request.refused is not None)

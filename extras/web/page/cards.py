@@ -49,7 +49,7 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None, outcome: Ou
     `outcome` is the Outcome of the task, which has the calls of a closed request.
     """
     call, known = asked.call, facts(asked, task) if asked.is_open else []
-    answered = answer_text(asked.answer) if asked.answer else closing_text(asked) if asked.closed else ""
+    answered = answer_text(asked) or (closing_text(asked) if asked.closed else "")
     line = next((fact.text for fact in known if fact.about == CALL), "") or shorten(asked.reason, MAX_CALL)
     is_known = call is not None or asked.kind is not RequestKind.APPROVAL
     fields = fields_of(call, schema) if call and asked.is_open else []

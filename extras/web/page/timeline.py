@@ -142,11 +142,15 @@ def _lane_of(call: Call) -> str:
 
 def _requests(requests: Sequence[RecordedRequest], now: datetime) -> Iterable[_Span]:
     for asked in requests:
-        request, answer = asked.request, asked.request.answer
-        end = answer.at if answer else request.until if request.closed and request.until < now else now
-        who = one_line(answer.by) if answer else ""
-        label = f"{who or 'a person'}: {answer.choice.value}" if answer else request.closed or "waits for an answer"
-        yield _Span(f"a person ({request.id})", request.since, max(request.since, end), "person", label, is_idle=True)
+        request, lane, since = asked.request, f"a person ({asked.request.id})", asked.request.since
+        for answer in [*request.endorsed, *([request.answer] if request.answer else [])]:
+            label = f"{one_line(answer.by) or 'a person'}: {answer.choice.value}"
+            yield _Span(lane, since, max(since, answer.at), "person", label, is_idle=True)
+            since = max(since, answer.at)
+        if request.answer is None:
+            end = request.until if request.closed and request.until < now else now
+            label = request.closed or ("waits for another answer" if request.endorsed else "waits for an answer")
+            yield _Span(lane, since, max(since, end), "person", label, is_idle=True)
 
 
 class _Scale:

@@ -180,8 +180,8 @@ function hear(words) {
 // A stream that the server refuses is closed by the browser for good: it is opened again.
 function listen() {
   const events = new EventSource(live.dataset.events);
-  const names = ["task", "plan", "step", "fault", "failover", "wait", "pause", "request", "answer", "compaction",
-    "rejection", "worker", "workflow_task", "busy", "thinking", "working"];
+  const names = ["task", "plan", "step", "fault", "failover", "wait", "pause", "request", "endorsement", "answer",
+    "compaction", "rejection", "worker", "workflow_task", "busy", "thinking", "working"];
   for (const name of names) events.addEventListener(name, soon);
   events.addEventListener("open", () => { // whoever connects again gets them from their start
     for (const reply of replies.values()) reply.element.remove();
