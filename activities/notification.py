@@ -272,6 +272,8 @@ def _text(notification: Notification) -> str:
             happened = "waits for a person"
         case Event.REMINDER:
             happened = "still waits for a person"
+        case Event.ESCALATED:
+            happened = "waits for a person, and further people may answer now"
         case Event.CLOSED:
             happened = f"has closed its request: {notification.end}" + (
                 f" with {notification.answer.value}" if notification.answer and notification.end == "answered" else ""

@@ -100,6 +100,11 @@ def reminder_timer(request: HumanRequest) -> str:
     return f"reminder of the request {request.id}"
 
 
+def escalation_timer(request: HumanRequest) -> str:
+    """The name of the timer after which further people may answer a request that is still open."""
+    return f"further people may answer the request {request.id}"
+
+
 def repeat_timer(request: HumanRequest) -> str:
     """The name of the timer after which a task repeats the failed call of a request that is still open."""
     return f"until {request.step} is tried again: {request.code}"

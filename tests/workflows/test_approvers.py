@@ -23,6 +23,7 @@ from tests.workflows.test_agent_people import answer, asked, refusal, waiting
 from tests.workflows.test_approvals import finished_tasks, reset_to
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
+from workflows.people.card import needs_text
 from workflows.people.requests import Choice, GivenApprove, HumanRequest
 
 NOW = datetime.now(UTC)

@@ -13,14 +13,14 @@ from temporalio.client import Client, WorkflowHistory
 from activities.toolbox.declare.kind import Kind
 from client.redaction import Redaction
 from client.reset import reset
-from replan import Key, NeedsPerson, Tool, tool
+from replan import Approval, Key, NeedsPerson, Tool, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.console.replaying import replay
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.receiving import Mailbox, receiver
 from tests.workflows.history import Handle, events, timers, until
-from tests.workflows.props import Stages, Word, echo, played
+from tests.workflows.props import Said, Stages, Word, echo, played
 from workflows.account import search_attributes
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -110,6 +110,25 @@ async def test_what_nobody_answers_has_a_reminder(stages: Stages) -> None:
     assert mailbox.types == ["request.opened r1", "request.reminder r1", "request.closed r1"]
     assert mailbox.posted[-1]["data"]["end"] == "unanswered"
     assert (1.5, "reminder of the request r1") in [(one.seconds, one.summary) for one in waits]
+
+
+async def test_when_further_people_may_answer_that_is_told(stages: Stages) -> None:
+    """Before the reminder, or after it: whichever comes first."""
+
+    @tool.keyed(approve=Approval(by="role:finance", after="1s escalate role:board"))
+    async def refund(args: Word, key: Key) -> Said:
+        """Pay back."""
+        return Said(said=args.word)
+
+    tools, planned = [refund], [plan(step("paid", "refund", word="a")), DONE]
+    async with told(stages, tools, planned, waiting(answer_within=4)) as (mailbox, handle):
+        await outcome(handle)
+        await mailbox.has(4)
+
+    types = ["request.opened r1", "request.escalated r1", "request.reminder r1", "request.closed r1"]
+    assert mailbox.types == types
+    assert "waits for a person, and further people may answer now" in mailbox.posted[1]["text"]
+    assert mailbox.posted[1]["data"]["approvers"]["then"] == ["role:board"]
 
 
 @pytest.mark.full

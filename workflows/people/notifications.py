@@ -8,6 +8,7 @@ even after the task has ended, continued as new, or was reset.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from enum import StrEnum
 from operator import not_
 from typing import Any, Literal
@@ -33,6 +34,8 @@ from workflows.web_ui import summary
 class Event(StrEnum):
     OPENED = "opened"
     REMINDER = "reminder"
+    ESCALATED = "escalated"
+    """From now on, further people may answer."""
     CLOSED = "closed"
 
 
@@ -93,7 +96,7 @@ class Notifications:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._reminders = dict[str, asyncio.Task[None]]()
-        """By the id of each open request that the receiver was told of, the asyncio task that sends the reminder."""
+        """By the id of each open request that the receiver was told of, the asyncio task that tells of it again."""
         self._starts = list[asyncio.Task[None]]()
 
     def tell(self) -> None:
@@ -117,10 +120,14 @@ class Notifications:
                 await workflow.wait(starting)
 
     async def _remind(self, request: HumanRequest) -> None:
-        name = summary(ids.reminder_timer(request))
-        await workflow.sleep(retries.remind_after(request.until - request.since), summary=name)
-        if request.is_open:
-            self._start(request, Event.REMINDER)
+        later = [(retries.remind_after(request.until - request.since), Event.REMINDER, ids.reminder_timer(request))]
+        if request.approvers and request.approvers.then:
+            escalated = retries.timer(request.approvers.after), Event.ESCALATED, ids.escalation_timer(request)
+            later = sorted([*later, escalated])
+        for (seconds, event, name), (before, _, _) in zip(later, [(timedelta(0), None, ""), *later], strict=False):
+            await workflow.sleep(seconds - before, summary=summary(name))
+            if request.is_open:
+                self._start(request, event)
 
     def _start(self, request: HumanRequest, event: Event) -> None:
         call = request.call
