@@ -11,6 +11,7 @@ import dataclasses
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -40,6 +41,7 @@ KEY = "replan-key"
 """The metadata entry of a payload that holds the id of the encryption key."""
 SIZE, NONCE = 32, 12
 """The bytes of a key, and of the nonce in front of encrypted data."""
+WRITABLE_BY_OTHERS = 0o022
 NEW = f"`{command('keys', 'new', 'FILE')}`"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
@@ -165,10 +167,12 @@ def read_keys(file: Path) -> dict[str, bytes]:
     """The keys of a keyring file by their ids, in the order of the file.
 
     Raises:
-        BadKeys: the file cannot be read, or is no keyring.
+        BadKeys: the file cannot be read, is no keyring, or others than its user can write it.
     """
     try:
-        lines = decode_text(file.read_bytes()).splitlines()
+        with file.open("rb") as opened:
+            _require_own(file, os.fstat(opened.fileno()))
+            lines = decode_text(opened.read()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else NOT_TEXT
         raise BadKeys(f"The keyring {str(file)!r} cannot be read ({why})", f"{NEW} writes one") from error
@@ -197,29 +201,49 @@ def read_keys(file: Path) -> dict[str, bytes]:
     return keys
 
 
+def _require_own(file: Path, found: os.stat_result) -> None:
+    """Raise BadKeys if others than root and the user of this process can write the file: they could add their key."""
+    if found.st_uid not in (0, os.geteuid()):
+        user, owner = os.geteuid(), found.st_uid
+        remedy = f"`chown {user} {file}`, or run this as the user {owner}"
+        raise BadKeys(f"The keyring {str(file)!r} belongs to the user {owner}, who can change it", remedy)
+    if found.st_mode & WRITABLE_BY_OTHERS:
+        raise BadKeys(f"Others can write the keyring {str(file)!r}", f"`chmod go-w {file}`")
+
+
 def add_key(file: Path) -> str:
-    """Insert a new key as the first line of a keyring file, which is made if it does not exist; returns the key's id.
+    """Insert a new key as the first line of a keyring file, and return the key's id.
+
+    A file that exists keeps its owner and mode. One that does not exist is made, and only its owner can read it.
 
     Raises:
         BadKeys: the file is no keyring, or cannot be written.
     """
-    before = ""
+    file, before, kept = file.resolve(), "", None  # a link stays a link
     if file.exists():
         read_keys(file)  # a file that is no keyring is left as it is
-        before = decode_text(file.read_bytes())
+        before, kept = decode_text(file.read_bytes()), file.stat()
     id = f"k{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
     line = f"{id} {base64.b64encode(secrets.token_bytes(SIZE)).decode()}\n"
     try:
         handle, written = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # only its owner may read it
-        with os.fdopen(handle, "wb") as new:
-            new.write((line + before).encode())
-            new.flush()
-            os.fsync(new.fileno())
-        Path(written).replace(file)
+        try:
+            with os.fdopen(handle, "wb") as new:
+                if kept is not None:
+                    os.fchown(new.fileno(), kept.st_uid, kept.st_gid)
+                    os.fchmod(new.fileno(), stat.S_IMODE(kept.st_mode))
+                new.write((line + before).encode())
+                new.flush()
+                os.fsync(new.fileno())
+            Path(written).replace(file)
+        finally:
+            Path(written).unlink(missing_ok=True)
+    except PermissionError as error:
+        reason = f"The keyring {str(file)!r} cannot be written ({error.strerror})"
+        raise BadKeys(reason, "run this as the user who owns it, or choose another file") from error
     except OSError as error:
-        raise BadKeys(
-            f"The keyring {str(file)!r} cannot be written ({error.strerror})", "choose another file"
-        ) from error
+        reason = f"The keyring {str(file)!r} cannot be written ({error.strerror})"
+        raise BadKeys(reason, "choose another file") from error
     return id
 
 

@@ -1,8 +1,10 @@
 """A keyring: what it encrypts is found nowhere without it and is read everywhere with it; keys are rotated."""
 
 import json
+import os
 import re
 import secrets
+import stat
 import time
 from pathlib import Path
 
@@ -79,6 +81,44 @@ def test_a_file_that_is_no_keyring_is_refused(tmp_path: Path, text: str, said: s
     (tmp_path / "k").write_text(text)
     with pytest.raises(BadKeys, match=said):
         read_keys(tmp_path / "k")
+
+
+@pytest.mark.parametrize(("mode", "is_refused"), [(0o600, False), (0o644, False), (0o620, True), (0o602, True)])
+def test_a_keyring_that_others_can_write_is_refused(file: Path, mode: int, is_refused: bool) -> None:
+    """They could put a key of their own into it. It may be readable by others: `keys check` says so."""
+    file.chmod(mode)
+    if not is_refused:
+        assert read_keys(file)
+        return
+    for use in (read_keys, add_key):
+        with pytest.raises(BadKeys, match="Others can write the keyring") as refused:
+            use(file)
+
+        assert refused.value.remedy == f"`chmod go-w {file}`"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_keyring_of_another_user_is_refused(file: Path) -> None:
+    os.chown(file, 12345, -1)
+    with pytest.raises(BadKeys, match="belongs to the user 12345, who can change it"):
+        read_keys(file)
+
+
+def test_a_new_key_keeps_owner_and_mode_of_the_file(file: Path, tmp_path: Path) -> None:
+    """A group that could read the keyring still can. A new file is for its owner alone; a link stays a link."""
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    file.chmod(0o640)
+    os.chown(file, -1, 12345 if os.geteuid() == 0 else -1)
+    before = file.stat()
+    link = tmp_path / "link.keys"
+    link.symlink_to(file)
+    add_key(link)
+    after = file.stat()
+
+    assert link.is_symlink() and len(read_keys(file)) == 2
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert sorted(tmp_path.iterdir()) == [link, file]
 
 
 @pytest.mark.parametrize(
