@@ -13,7 +13,9 @@ import re
 import secrets
 import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -30,11 +32,12 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from runtime.named_object import LOADABLE, CannotLoad, named_object
-from runtime.payloads import FailureConverter, NoKey, adapted
+from runtime.payloads import Codec, FailureConverter, NoKey, adapted
 from runtime.settings import WithRemedy
 from workflows.commands import command
 from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
+from workflows.seal import IN_CLEAR, NO_USE, USE, use_of
 from workflows.text import NOT_TEXT, decode_text
 
 KEY = "replan-key"
@@ -67,20 +70,51 @@ class KeyMissing(NoKey, ApplicationError):
         return self.message
 
 
+_SENT_FOR = ContextVar("sent_for", default=b"")
+"""The use for which a client encrypts at this moment; empty if it is none of those in `workflows.seal`."""
+
+
+@contextmanager
+def sent_for(*use: str) -> Iterator[None]:
+    """Within the `with` block, a Keyring encrypts payloads for this use."""
+    token = _SENT_FOR.set(use_of(*use))
+    try:
+        yield
+    finally:
+        _SENT_FOR.reset(token)
+
+
 class Keyring(PayloadCodec, WithSerializationContext):
     """Encrypts with the first of its keys (AES-256-GCM), and decrypts with all of them.
 
-    Namespace and key id are authenticated, too. A payload that no keyring encrypted is decoded by `older`, if there is
-    an `older` codec, else left as it is.
+    Namespace, key id and the use of a payload are authenticated, too. A payload that no keyring encrypted is decoded by
+    `older`, if there is an `older` codec, else left as it is.
     """
 
-    def __init__(self, keys: Mapping[str, bytes], namespace: str = "", older: PayloadCodec | None = None) -> None:
-        """`keys`: by id; the first key encrypts. `namespace`: its name. `older`: the codec for all other payloads."""
+    def __init__(
+        self,
+        keys: Mapping[str, bytes],
+        namespace: str = "",
+        older: PayloadCodec | None = None,
+        *,
+        tells_use: bool = False,
+    ) -> None:
+        """`keys`: by id; the first key encrypts. `namespace`: its name. `older`: the codec for all other payloads.
+
+        With `tells_use`, as in workers, the metadata of decoded payloads say for which use they were encrypted.
+        """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # not at the top: 7 MB, and few have keys
 
         self._ciphers = {id: AESGCM(key) for id, key in keys.items()}
         self._namespace = namespace
         self._older = older
+        self._tells_use = tells_use
+
+    def telling_use(self) -> "Keyring":
+        """The same keyring with `tells_use`."""
+        found = copy.copy(self)
+        found._tells_use = True
+        return found
 
     def with_context(self, context: SerializationContext) -> "Keyring":
         """The same keyring with `older` for this context; the encryption is the same in all contexts."""
@@ -96,13 +130,16 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return tuple(self._ciphers)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt whole payloads, with their metadata."""
+        """Encrypt whole payloads, with their metadata, which says for which use."""
         id = self.ids[0]
         metadata = {"encoding": ENCRYPTED_ENCODING, KEY: id.encode()}
-        return [
-            Payload(metadata=metadata, data=self._seal(id, payload.SerializeToString(deterministic=True), "payload"))
-            for payload in payloads
-        ]
+        found = list[Payload]()
+        for payload in payloads:
+            if (use := _SENT_FOR.get()) and USE not in payload.metadata:
+                payload = _with_use(payload, use)
+            data = self._seal(id, payload.SerializeToString(deterministic=True), "payload")
+            found.append(Payload(metadata=metadata, data=data))
+        return found
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypt the payloads; a payload that no keyring encrypted is decoded by `older`, or left as it is.
@@ -114,9 +151,15 @@ class Keyring(PayloadCodec, WithSerializationContext):
         for payload in payloads:
             if payload.metadata.get("encoding") == ENCRYPTED_ENCODING:
                 id = payload.metadata.get(KEY, b"").decode(errors="replace")
-                found.append(Payload.FromString(self._open(id, payload.data, "payload")))
+                opened = Payload.FromString(self._open(id, payload.data, "payload"))
+                if self._tells_use:
+                    opened.metadata[USE] = opened.metadata.get(USE, NO_USE)
+                elif USE in opened.metadata:
+                    del opened.metadata[USE]
+                found.append(opened)
             else:
-                found += await self._decode_older(payload)
+                older = await self._decode_older(payload)
+                found += [_with_use(one, IN_CLEAR) for one in older] if self._tells_use else older
         return found
 
     async def _decode_older(self, payload: Payload) -> list[Payload]:
@@ -161,6 +204,20 @@ class Keyring(PayloadCodec, WithSerializationContext):
     def _associated_data(self, id: str, purpose: Literal["payload", "store"]) -> bytes:
         # A store may serve several namespaces.
         return "\0".join(["replan", purpose, self._namespace if purpose == "payload" else "", id]).encode()
+
+
+def _with_use(payload: Payload, use: bytes) -> Payload:
+    copied = Payload()  # the other one may belong to somebody else
+    copied.CopyFrom(payload)
+    copied.metadata[USE] = use
+    return copied
+
+
+def keyring_of(converter: DataConverter) -> Keyring | None:
+    """The keyring of a data converter; None if it has none, or another codec."""
+    codec = converter.payload_codec
+    found = codec.theirs if isinstance(codec, Codec) else codec
+    return found if isinstance(found, Keyring) else None
 
 
 def read_keys(file: Path) -> dict[str, bytes]:
@@ -266,14 +323,18 @@ def cipher_of(keys: Path | str | None) -> Keyring | None:
     return Keyring(read_keys(Path(keys))) if keys else None
 
 
-def codec_of(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
+def codec_of(
+    keys: Path | str | None, codec: str | None, namespace: str, *, tells_use: bool = False
+) -> PayloadCodec | None:
     """The codec of `--keys` and REPLAN_CODEC; None if neither is set. With both, the keyring encrypts and both decode.
+
+    `tells_use` is that of Keyring.
 
     Raises:
         BadKeys: the keyring or the codec cannot be used.
     """
     theirs = load_codec(codec) if codec else None
-    return Keyring(read_keys(Path(keys)), namespace, theirs) if keys else theirs
+    return Keyring(read_keys(Path(keys)), namespace, theirs, tells_use=tells_use) if keys else theirs
 
 
 def with_keys(theirs: DataConverter, keys: Path | str, namespace: str) -> DataConverter:
