@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from client.effects import EffectState, TaskEffect, all_effects, effects_with_row, fetch_effects
-from client.encrypted import GIVE_KEY, NO_KEY, no_key, require_key
+from client.encrypted import GIVE_KEY, no_key, require_key
 from client.history.fetch import fetch_story
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
@@ -102,7 +102,7 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
             raise other_version() from failure
         if isinstance(failure.cause, ApplicationError) and failure.cause.type == NOT_SEALED:
             what = "The workers of this queue take only what their key has encrypted"
-            raise Problem(NO_KEY, what, GIVE_KEY, ProblemKind.FAILED) from failure
+            raise Problem("no_key", what, GIVE_KEY, ProblemKind.FAILED) from failure
         if isinstance(failure.cause, ApplicationError):
             message = failure.cause.message.rstrip(".")
             raise Problem("refused", message, remedy, ProblemKind.FAILED) from failure
@@ -120,7 +120,7 @@ async def _require_readable(client: Client, description: WorkflowExecutionDescri
         why = f" ({failed.message})" if failed.message else ""
         reason = f"The worker cannot read what is sent from here: its workflow task fails{why}"
         remedy = Text(GIVE_KEY, "; the worker's log says more")
-        raise Problem(NO_KEY, reason, remedy, ProblemKind.FAILED)
+        raise Problem("no_key", reason, remedy, ProblemKind.FAILED)
 
 
 def no_worker(queue: str, then: str = "") -> Problem:
