@@ -59,10 +59,10 @@ class Seal:
         uses = [_use_in(argument) for argument in arguments]
         began_in_clear = any(_use_in(payload) == IN_CLEAR for payload in info.raw_memo.values())
         # The worker encrypts the input of a later run, also that of a task that was begun in clear.
-        self._is_strict = any(uses) and not (info.continued_run_id and began_in_clear)
+        self._is_strict = any(uses) and not (_is_continued(info) and began_in_clear)
         self.refusal = ""
-        """Why the workflow may not run, as a sentence; empty if it may. The input of a later run is never refused."""
-        if not info.continued_run_id:
+        """Why the workflow may not run, as a sentence; empty if it may, as always if a worker has continued it."""
+        if not _is_continued(info):
             reason = _why_unfit([use for use in uses if use is not None], _uses_of_start(info))
             if _is_refused("start", reason):
                 self.refusal = _sentence(name, reason)
@@ -91,8 +91,14 @@ def _use_in(argument: object) -> bytes | None:
     return payload.metadata.get(USE) if isinstance(payload, Payload) else None
 
 
+def _is_continued(info: workflow.Info) -> bool:
+    """Whether a worker has written the input, to continue as new."""
+    # The server names the run before in runs of a cron schedule and of a retry policy, too, which any client can give.
+    return bool(info.continued_run_id) and info.attempt == 1 and not info.cron_schedule
+
+
 def _uses_of_start(info: workflow.Info) -> Collection[bytes]:
-    """The uses that the input of a first run may have."""
+    """The uses that the input may have if no worker has continued the workflow."""
     accepted = {use_of(START, info.workflow_id)}
     if schedule := info.typed_search_attributes.get(SCHEDULED_BY):
         accepted.add(use_of(SCHEDULE, schedule))  # one input for all its runs, whose ids differ

@@ -9,13 +9,15 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio import workflow
-from temporalio.api.common.v1 import Payload
+from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import (
     Client,
     HeaderCodecBehavior,
@@ -28,7 +30,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateStage,
 )
-from temporalio.common import RawValue
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
@@ -308,6 +310,37 @@ async def test_a_start_in_clear_is_refused(place: Place, tmp_path: Path) -> None
     assert [text for text in said.values() if "is refused: it was sent in clear, and" not in text] == []
     assert (done.status, done.code, done.steps, CALLS) == (TaskStatus.FAILED, REFUSED, (), [])
     assert mistakes == []
+
+
+async def test_a_start_in_clear_is_refused_in_each_run(place: Place, tmp_path: Path) -> None:
+    """Also in one that a cron schedule, a retry policy, or a reset has begun."""
+    OPEN.add("x")
+    queue, forged = f"queue-{uuid.uuid4().hex[:12]}", FORGED_STARTS["AgentWorkflow"]
+    cron, retried = f"cron-{queue}", f"retried-{queue}"
+    start = partial(place.thief.start_workflow, "AgentWorkflow", forged, task_queue=queue)
+    await start(id=cron, cron_schedule="@every 2s")
+    policy = RetryPolicy(initial_interval=timedelta(seconds=1), backoff_coefficient=1)
+    handle = await start(id=retried, run_timeout=timedelta(seconds=2), retry_policy=policy)
+    while (await handle.describe()).run_id == handle.first_execution_run_id:
+        await asyncio.sleep(0.2)
+    async with serving(place, tmp_path, queue=queue):
+        ends = [await ended(place, retried)]
+        request = ResetWorkflowExecutionRequest(
+            namespace="default",
+            workflow_execution=WorkflowExecution(workflow_id=retried),
+            workflow_task_finish_event_id=4,
+            request_id=uuid.uuid4().hex,
+        )
+        await place.thief.workflow_service.reset_workflow_execution(request)
+        ends.append(await ended(place, retried))
+        runs = set[str | None]()
+        while len(runs) < 3:
+            runs.add((await place.thief.get_workflow_handle(cron).describe()).run_id)
+            await asyncio.sleep(0.2)
+        await place.thief.get_workflow_handle(cron).terminate()
+
+    assert [end.code for end in ends] == [REFUSED] * 2
+    assert CALLS == []
 
 
 async def test_an_input_is_for_one_task(place: Place, tmp_path: Path) -> None:
