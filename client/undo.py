@@ -142,7 +142,8 @@ async def cancel(
     if undo:
         if confirm and not found and (confirmed := await _confirmed_of_running(client, handle, confirm)):
             await handle.signal(AgentWorkflow.confirm_undo, Confirmed(confirmed))
-        await handle.signal(AgentWorkflow.undo_when_cancelled)
+        # A Signal without an argument has nothing that is encrypted.
+        await handle.signal(AgentWorkflow.undo_when_cancelled, {})
     await handle.cancel()
     return await with_reset_point(client, found) if found else None
 

@@ -42,6 +42,7 @@ from workflows.inquiries import (
     ToolCard,
     ToolsInquiry,
 )
+from workflows.seal import NOT_SEALED
 from workflows.task_queues import control_queue
 from workflows.text import few, nearest
 from workflows.web_ui import summary
@@ -99,6 +100,9 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
         reason, remedy = f"The worker gave no answer within {limit.total_seconds():g} s", "see the worker's log"
         if isinstance(failure.cause, ApplicationError) and failure.cause.type == UNKNOWN_INQUIRY:
             raise other_version() from failure
+        if isinstance(failure.cause, ApplicationError) and failure.cause.type == NOT_SEALED:
+            what = "The workers of this queue take only what their key has encrypted"
+            raise Problem("no_key", what, GIVE_KEY, ProblemKind.FAILED) from failure
         if isinstance(failure.cause, ApplicationError):
             message = failure.cause.message.rstrip(".")
             raise Problem("refused", message, remedy, ProblemKind.FAILED) from failure

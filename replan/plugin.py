@@ -21,7 +21,7 @@ from activities.registration import Abilities, WorkerParts
 from activities.toolbox.declare.tool import Tool
 from client.history.account import without_store
 from runtime import serve
-from runtime.client import as_replan, namespace_id, register_search_attributes
+from runtime.client import as_replan, namespace_id, register_search_attributes, with_use_interceptor
 from runtime.keys import with_keys
 from runtime.settings import Settings, of_program
 from runtime.settings_file import SettingsFile
@@ -90,6 +90,7 @@ class Replan(SimplePlugin):
         if self._settings.keys and theirs.payload_codec is None:
             config["data_converter"] = with_keys(theirs, self._settings.keys, config["namespace"])
             config["header_codec_behavior"] = HeaderCodecBehavior.CODEC
+            config["interceptors"] = with_use_interceptor(config.get("interceptors", ()))
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
@@ -143,7 +144,7 @@ async def serving(
         StoreUnavailable, BadSetting, BadKeys: the store, a folder or the keyring cannot be used.
     """
     settings.make_folders()
-    own = as_replan(client, settings.keys)
+    own = as_replan(client, settings.keys, tells_use=not settings.accept_clear)
     is_searchable = await register_search_attributes(own, TYPES)
     server = serve.Server(own, None, await namespace_id(own), is_searchable)
     async with composition.equipped(settings, abilities, server, fail) as (parts, workers), workers:

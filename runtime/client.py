@@ -8,7 +8,9 @@ NotConnected
 
 import asyncio
 import copy
+import dataclasses
 import os
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,18 +28,31 @@ from temporalio.api.workflowservice.v1 import (
     QueryWorkflowRequest,
     QueryWorkflowResponse,
 )
-from temporalio.client import Client, Interceptor
+from temporalio.client import (
+    Client,
+    CreateScheduleInput,
+    Interceptor,
+    OutboundInterceptor,
+    ScheduleHandle,
+    SignalWorkflowInput,
+    StartWorkflowInput,
+    StartWorkflowUpdateInput,
+    UpdateScheduleInput,
+    WorkflowHandle,
+    WorkflowUpdateHandle,
+)
 from temporalio.common import HeaderCodecBehavior
 from temporalio.converter import PayloadCodec
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
-from runtime.keys import BadKeys, codec_of, encrypting, with_keys
+from runtime.keys import BadKeys, codec_of, encrypting, keyring_of, sent_for, with_keys
 from runtime.payloads import DATA_CONVERTER, adapted
 from runtime.settings import WithRemedy
 from runtime.state_folder import server_address
 from workflows.commands import WORKER
+from workflows.seal import SCHEDULE, SIGNAL, START, UPDATE
 
 DEFAULT_ADDRESS = "localhost:7233"
 DEFAULT_NAMESPACE = "default"
@@ -97,12 +112,13 @@ async def connect(
     runtime: Runtime | None = None,
     keys: Path | str | None = None,
     codec: str | None = None,
+    tells_use: bool = False,
 ) -> Client:
     """Connect a client, and check that its namespace exists.
 
     Settings come from the arguments, else from the variables TEMPORAL_*, else from the Temporal config file. If none of
     these has an address, the development server that uses the folder `state` is chosen, else localhost:7233. With
-    `plain`, variables and file are ignored. `keys` and `codec` are as `runtime.keys.codec_of` takes them.
+    `plain`, variables and file are ignored. `keys`, `codec` and `tells_use` are as `runtime.keys.codec_of` takes them.
 
     Raises:
         NoServer: no connection within CONNECT_SECONDS, no answer within RPC_TIMEOUT after it, or a rejection.
@@ -116,7 +132,7 @@ async def connect(
     settings["target_host"] = address or DEFAULT_ADDRESS
     settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
     try:
-        payload_codec = codec_of(keys, codec, settings["namespace"])
+        payload_codec = codec_of(keys, codec, settings["namespace"], tells_use=tells_use)
     except BadKeys as error:
         raise Misconfigured(error.reason, error.remedy) from error
     client = await _dial(settings, interceptors, runtime, payload_codec)
@@ -167,6 +183,7 @@ async def _dial(
     encoded: dict[str, Any] = {"data_converter": DATA_CONVERTER}
     if codec is not None:
         encoded = {"data_converter": encrypting(codec), "header_codec_behavior": HeaderCodecBehavior.CODEC}
+        interceptors = [*interceptors, UseInterceptor()]
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             client = await Client.connect(**settings, **encoded, interceptors=interceptors, runtime=runtime)
@@ -178,11 +195,48 @@ async def _dial(
         raise _translated(str(error), address) from error
 
 
-def as_replan(client: Client, keys: Path | str | None = None) -> Client:
+class UseInterceptor(Interceptor):
+    """A client interceptor that says for which use the client's keyring encrypts; `workflows.seal` reads it again."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:
+        return _UseOutbound(next)
+
+
+class _UseOutbound(OutboundInterceptor):
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:
+        with sent_for(START, input.id):
+            return await super().start_workflow(input)
+
+    async def signal_workflow(self, input: SignalWorkflowInput) -> None:
+        with sent_for(SIGNAL, input.signal, input.id):
+            await super().signal_workflow(input)
+
+    async def start_workflow_update(self, input: StartWorkflowUpdateInput) -> WorkflowUpdateHandle[Any]:
+        # The server takes an id once in a run: so nobody can send what was encrypted for it once more.
+        input.update_id = input.update_id or str(uuid.uuid4())
+        with sent_for(UPDATE, input.update, input.update_id, input.id):
+            return await super().start_workflow_update(input)
+
+    async def create_schedule(self, input: CreateScheduleInput) -> ScheduleHandle:
+        with sent_for(SCHEDULE, input.id):
+            return await super().create_schedule(input)
+
+    async def update_schedule(self, input: UpdateScheduleInput) -> None:
+        with sent_for(SCHEDULE, input.id):
+            await super().update_schedule(input)
+
+
+def with_use_interceptor(interceptors: Sequence[Interceptor]) -> list[Interceptor]:
+    """These client interceptors, and a UseInterceptor if there is none among them."""
+    has_one = any(isinstance(interceptor, UseInterceptor) for interceptor in interceptors)
+    return [*interceptors, *([] if has_one else [UseInterceptor()])]
+
+
+def as_replan(client: Client, keys: Path | str | None = None, *, tells_use: bool = False) -> Client:
     """A new client on the connection of a user's `client`, with the user's data converter adapted to Replan.
 
     `client` itself is not changed. With `keys`, the file of a keyring, the new client encrypts with that keyring,
-    unless the user's data converter has a payload codec.
+    unless the user's data converter has a payload codec. `tells_use` is that of a Keyring.
 
     Raises:
         BadKeys: the keyring cannot be used.
@@ -194,6 +248,10 @@ def as_replan(client: Client, keys: Path | str | None = None) -> Client:
     if keys and config["data_converter"].payload_codec is None:
         config["data_converter"] = with_keys(config["data_converter"], keys, client.namespace)
         config["header_codec_behavior"] = HeaderCodecBehavior.CODEC
+    if ring := keyring_of(config["data_converter"]):
+        ring = ring.telling_use() if tells_use else ring
+        config["data_converter"] = dataclasses.replace(config["data_converter"], payload_codec=ring)
+        config["interceptors"] = with_use_interceptor(config["interceptors"])
     config["data_converter"] = adapted(config["data_converter"])
     return Client(**config)
 

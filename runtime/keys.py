@@ -11,8 +11,11 @@ import dataclasses
 import os
 import re
 import secrets
+import stat
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -29,17 +32,19 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from runtime.named_object import LOADABLE, CannotLoad, named_object
-from runtime.payloads import FailureConverter, NoKey, adapted
+from runtime.payloads import Codec, FailureConverter, NoKey, adapted
 from runtime.settings import WithRemedy
 from workflows.commands import command
 from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
+from workflows.seal import IN_CLEAR, NO_USE, USE, use_of
 from workflows.text import NOT_TEXT, decode_text
 
 KEY = "replan-key"
 """The metadata entry of a payload that holds the id of the encryption key."""
 SIZE, NONCE = 32, 12
 """The bytes of a key, and of the nonce in front of encrypted data."""
+WRITABLE_BY_OTHERS = 0o022
 NEW = f"`{command('keys', 'new', 'FILE')}`"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
@@ -65,20 +70,51 @@ class KeyMissing(NoKey, ApplicationError):
         return self.message
 
 
+_SENT_FOR = ContextVar("sent_for", default=b"")
+"""The use for which a client encrypts at this moment; empty if it is none of those in `workflows.seal`."""
+
+
+@contextmanager
+def sent_for(*use: str) -> Iterator[None]:
+    """Within the `with` block, a Keyring encrypts payloads for this use."""
+    token = _SENT_FOR.set(use_of(*use))
+    try:
+        yield
+    finally:
+        _SENT_FOR.reset(token)
+
+
 class Keyring(PayloadCodec, WithSerializationContext):
     """Encrypts with the first of its keys (AES-256-GCM), and decrypts with all of them.
 
-    Namespace and key id are authenticated, too. A payload that no keyring encrypted is decoded by `older`, if there is
-    an `older` codec, else left as it is.
+    Namespace, key id and the use of a payload are authenticated, too. A payload that no keyring encrypted is decoded by
+    `older`, if there is an `older` codec, else left as it is.
     """
 
-    def __init__(self, keys: Mapping[str, bytes], namespace: str = "", older: PayloadCodec | None = None) -> None:
-        """`keys`: by id; the first key encrypts. `namespace`: its name. `older`: the codec for all other payloads."""
+    def __init__(
+        self,
+        keys: Mapping[str, bytes],
+        namespace: str = "",
+        older: PayloadCodec | None = None,
+        *,
+        tells_use: bool = False,
+    ) -> None:
+        """`keys`: by id; the first key encrypts. `namespace`: its name. `older`: the codec for all other payloads.
+
+        With `tells_use`, as in workers, the metadata of decoded payloads say for which use they were encrypted.
+        """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # not at the top: 7 MB, and few have keys
 
         self._ciphers = {id: AESGCM(key) for id, key in keys.items()}
         self._namespace = namespace
         self._older = older
+        self._tells_use = tells_use
+
+    def telling_use(self) -> "Keyring":
+        """The same keyring with `tells_use`."""
+        found = copy.copy(self)
+        found._tells_use = True
+        return found
 
     def with_context(self, context: SerializationContext) -> "Keyring":
         """The same keyring with `older` for this context; the encryption is the same in all contexts."""
@@ -94,13 +130,16 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return tuple(self._ciphers)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt whole payloads, with their metadata."""
+        """Encrypt whole payloads, with their metadata, which says for which use."""
         id = self.ids[0]
         metadata = {"encoding": ENCRYPTED_ENCODING, KEY: id.encode()}
-        return [
-            Payload(metadata=metadata, data=self._seal(id, payload.SerializeToString(deterministic=True), "payload"))
-            for payload in payloads
-        ]
+        found = list[Payload]()
+        for payload in payloads:
+            if (use := _SENT_FOR.get()) and USE not in payload.metadata:
+                payload = _with_use(payload, use)
+            data = self._seal(id, payload.SerializeToString(deterministic=True), "payload")
+            found.append(Payload(metadata=metadata, data=data))
+        return found
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypt the payloads; a payload that no keyring encrypted is decoded by `older`, or left as it is.
@@ -112,9 +151,15 @@ class Keyring(PayloadCodec, WithSerializationContext):
         for payload in payloads:
             if payload.metadata.get("encoding") == ENCRYPTED_ENCODING:
                 id = payload.metadata.get(KEY, b"").decode(errors="replace")
-                found.append(Payload.FromString(self._open(id, payload.data, "payload")))
+                opened = Payload.FromString(self._open(id, payload.data, "payload"))
+                if self._tells_use:
+                    opened.metadata[USE] = opened.metadata.get(USE, NO_USE)
+                elif USE in opened.metadata:
+                    del opened.metadata[USE]
+                found.append(opened)
             else:
-                found += await self._decode_older(payload)
+                older = await self._decode_older(payload)
+                found += [_with_use(one, IN_CLEAR) for one in older] if self._tells_use else older
         return found
 
     async def _decode_older(self, payload: Payload) -> list[Payload]:
@@ -161,14 +206,30 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return "\0".join(["replan", purpose, self._namespace if purpose == "payload" else "", id]).encode()
 
 
+def _with_use(payload: Payload, use: bytes) -> Payload:
+    copied = Payload()  # the other one may belong to somebody else
+    copied.CopyFrom(payload)
+    copied.metadata[USE] = use
+    return copied
+
+
+def keyring_of(converter: DataConverter) -> Keyring | None:
+    """The keyring of a data converter; None if it has none, or another codec."""
+    codec = converter.payload_codec
+    found = codec.theirs if isinstance(codec, Codec) else codec
+    return found if isinstance(found, Keyring) else None
+
+
 def read_keys(file: Path) -> dict[str, bytes]:
     """The keys of a keyring file by their ids, in the order of the file.
 
     Raises:
-        BadKeys: the file cannot be read, or is no keyring.
+        BadKeys: the file cannot be read, is no keyring, or others than its user can write it.
     """
     try:
-        lines = decode_text(file.read_bytes()).splitlines()
+        with file.open("rb") as opened:
+            _require_own(file, os.fstat(opened.fileno()))
+            lines = decode_text(opened.read()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else NOT_TEXT
         raise BadKeys(f"The keyring {str(file)!r} cannot be read ({why})", f"{NEW} writes one") from error
@@ -197,29 +258,49 @@ def read_keys(file: Path) -> dict[str, bytes]:
     return keys
 
 
+def _require_own(file: Path, found: os.stat_result) -> None:
+    """Raise BadKeys if others than root and the user of this process can write the file: they could add their key."""
+    if found.st_uid not in (0, os.geteuid()):
+        user, owner = os.geteuid(), found.st_uid
+        remedy = f"`chown {user} {file}`, or run this as the user {owner}"
+        raise BadKeys(f"The keyring {str(file)!r} belongs to the user {owner}, who can change it", remedy)
+    if found.st_mode & WRITABLE_BY_OTHERS:
+        raise BadKeys(f"Others can write the keyring {str(file)!r}", f"`chmod go-w {file}`")
+
+
 def add_key(file: Path) -> str:
-    """Insert a new key as the first line of a keyring file, which is made if it does not exist; returns the key's id.
+    """Insert a new key as the first line of a keyring file, and return the key's id.
+
+    A file that exists keeps its owner and mode. One that does not exist is made, and only its owner can read it.
 
     Raises:
         BadKeys: the file is no keyring, or cannot be written.
     """
-    before = ""
+    file, before, kept = file.resolve(), "", None  # a link stays a link
     if file.exists():
         read_keys(file)  # a file that is no keyring is left as it is
-        before = decode_text(file.read_bytes())
+        before, kept = decode_text(file.read_bytes()), file.stat()
     id = f"k{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
     line = f"{id} {base64.b64encode(secrets.token_bytes(SIZE)).decode()}\n"
     try:
         handle, written = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # only its owner may read it
-        with os.fdopen(handle, "wb") as new:
-            new.write((line + before).encode())
-            new.flush()
-            os.fsync(new.fileno())
-        Path(written).replace(file)
+        try:
+            with os.fdopen(handle, "wb") as new:
+                if kept is not None:
+                    os.fchown(new.fileno(), kept.st_uid, kept.st_gid)
+                    os.fchmod(new.fileno(), stat.S_IMODE(kept.st_mode))
+                new.write((line + before).encode())
+                new.flush()
+                os.fsync(new.fileno())
+            Path(written).replace(file)
+        finally:
+            Path(written).unlink(missing_ok=True)
+    except PermissionError as error:
+        reason = f"The keyring {str(file)!r} cannot be written ({error.strerror})"
+        raise BadKeys(reason, "run this as the user who owns it, or choose another file") from error
     except OSError as error:
-        raise BadKeys(
-            f"The keyring {str(file)!r} cannot be written ({error.strerror})", "choose another file"
-        ) from error
+        reason = f"The keyring {str(file)!r} cannot be written ({error.strerror})"
+        raise BadKeys(reason, "choose another file") from error
     return id
 
 
@@ -242,14 +323,18 @@ def cipher_of(keys: Path | str | None) -> Keyring | None:
     return Keyring(read_keys(Path(keys))) if keys else None
 
 
-def codec_of(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
+def codec_of(
+    keys: Path | str | None, codec: str | None, namespace: str, *, tells_use: bool = False
+) -> PayloadCodec | None:
     """The codec of `--keys` and REPLAN_CODEC; None if neither is set. With both, the keyring encrypts and both decode.
+
+    `tells_use` is that of Keyring.
 
     Raises:
         BadKeys: the keyring or the codec cannot be used.
     """
     theirs = load_codec(codec) if codec else None
-    return Keyring(read_keys(Path(keys)), namespace, theirs) if keys else theirs
+    return Keyring(read_keys(Path(keys)), namespace, theirs, tells_use=tells_use) if keys else theirs
 
 
 def with_keys(theirs: DataConverter, keys: Path | str, namespace: str) -> DataConverter:

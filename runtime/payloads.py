@@ -38,9 +38,12 @@ from workflows.account.journal import JournalPage
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.inquiries import Findings
+from workflows.people.requests import Resolution
+from workflows.people.updates import RESOLVE
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.proposal import Proposed, StepReturn
 from workflows.plans.references import PRUNED, PRUNED_ENCODING
+from workflows.seal import SIGNAL, USE, NotSealed, use_of
 
 LARGE = 64 * 1024
 """Bytes; a payload of this size and more is kept in external storage."""
@@ -143,6 +146,8 @@ class PayloadConverter(CompositePayloadConverter):
         for value, payload in zip(values, payloads, strict=True):
             if isinstance(value, READ_BY_CLIENTS):
                 payload.metadata[INLINE] = b"true"
+            elif isinstance(value, Resolution):  # one payload for many tasks
+                payload.metadata[USE] = use_of(SIGNAL, RESOLVE)
         return payloads
 
 
@@ -157,7 +162,10 @@ class _Brief(AnyFailureConverter):
     # Its Fault or Outcome says everything; the trace would add 1.5 KB and paths of the machine to each attempt.
 
     def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
-        super().to_failure(exception, payload_converter, failure)  # type: ignore[safe-super]  # it calls that of the user
+        if isinstance(exception, NotSealed):
+            DefaultFailureConverter().to_failure(exception, payload_converter, failure)
+        else:
+            super().to_failure(exception, payload_converter, failure)  # type: ignore[safe-super]  # that of the user
         if isinstance(exception, ApplicationError):
             failure.ClearField("stack_trace")
         if failure.HasField("encoded_attributes"):  # the message and the trace, which clients read

@@ -81,6 +81,7 @@ async def joined(settings: Settings, say: Say, fail: Callable[[str], None]) -> A
             state=settings.state,
             keys=settings.keys,
             codec=settings.codec,
+            tells_use=not settings.accept_clear,
         )
         is_searchable = await register_search_attributes(client, TYPES)
         yield Server(client, local, await namespace_id(client), is_searchable)

@@ -136,6 +136,13 @@ class Settings:
             help="A keyring, which `keys new` writes: encrypt with its first key, read with all.",
         ),
     ] = None
+    accept_clear: Annotated[
+        bool,
+        typer.Option(
+            "--accept-clear",
+            help="With --keys: also accept tasks and answers that were sent without the key, for a change-over.",
+        ),
+    ] = False
     codec: Annotated[str | None, Variable("REPLAN_CODEC")] = None
     """The MODULE:OBJECT of a payload codec of the user's, e.g. with a KMS."""
 

@@ -1,14 +1,20 @@
 """A keyring: what it encrypts is found nowhere without it and is read everywhere with it; keys are rotated."""
 
+import asyncio
 import json
+import os
 import re
 import secrets
+import stat
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowUpdateFailedError
+from temporalio.common import RawValue
 from temporalio.converter import WorkflowSerializationContext
 
 from runtime.dev_server import DevServer
@@ -81,6 +87,44 @@ def test_a_file_that_is_no_keyring_is_refused(tmp_path: Path, text: str, said: s
         read_keys(tmp_path / "k")
 
 
+@pytest.mark.parametrize(("mode", "is_refused"), [(0o600, False), (0o644, False), (0o620, True), (0o602, True)])
+def test_a_keyring_that_others_can_write_is_refused(file: Path, mode: int, is_refused: bool) -> None:
+    """They could put a key of their own into it. It may be readable by others: `keys check` says so."""
+    file.chmod(mode)
+    if not is_refused:
+        assert read_keys(file)
+        return
+    for use in (read_keys, add_key):
+        with pytest.raises(BadKeys, match="Others can write the keyring") as refused:
+            use(file)
+
+        assert refused.value.remedy == f"`chmod go-w {file}`"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_keyring_of_another_user_is_refused(file: Path) -> None:
+    os.chown(file, 12345, -1)
+    with pytest.raises(BadKeys, match="belongs to the user 12345, who can change it"):
+        read_keys(file)
+
+
+def test_a_new_key_keeps_owner_and_mode_of_the_file(file: Path, tmp_path: Path) -> None:
+    """A group that could read the keyring still can. A new file is for its owner alone; a link stays a link."""
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    file.chmod(0o640)
+    os.chown(file, -1, 12345 if os.geteuid() == 0 else -1)
+    before = file.stat()
+    link = tmp_path / "link.keys"
+    link.symlink_to(file)
+    add_key(link)
+    after = file.stat()
+
+    assert link.is_symlink() and len(read_keys(file)) == 2
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+    assert sorted(tmp_path.iterdir()) == [link, file]
+
+
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -111,7 +155,9 @@ async def test_a_codec_from_before_is_read_beside_the_keyring(file: Path) -> Non
 
 TOOLS = '''
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 from replan import Key, NeedsPerson, Refused, tool
@@ -213,12 +259,14 @@ def test_planted_secrets_are_found_nowhere(place: Place) -> None:
         task = json.loads(done.stdout)["task_id"]
         explained = place.seeing.starter("explain", task)
         blind = place.blind.starter("show", task)
-        clear = place.blind.starter("start", "--plan", place.plan("echo"), "--json")
+        clear = [
+            place.blind.starter(*words, "--json") for words in (("start", "--plan", place.plan("echo")), ("tools",))
+        ]
     with pytest.raises(AssertionError, match="was written with the key"), place.blind.worker(*WORKER):
         pass
 
     assert place.holders() == []
-    assert json.loads(clear.stdout)["error"]["code"] == "no_key"
+    assert [json.loads(one.stdout)["error"]["code"] for one in clear] == ["no_key", "no_key"]
     assert place.colour in done.stdout and place.colour in explained.stdout
     assert "encrypted" in blind.stdout and place.colour not in blind.stdout + blind.stderr
 
@@ -292,6 +340,54 @@ async def test_a_lost_key_ends_no_task(place: Place, client: Client) -> None:
 
     assert stands == [WorkflowExecutionStatus.RUNNING] * 2
     assert ends == [("completed", [{"words": place.colour}]), ("completed", [{"words": "x"}])]
+
+
+async def forge(thief: Client, queue: str, waiting: str) -> list[str]:
+    """What somebody without the key sends: answers and Signals to a task, and starts; the ids of the started tasks."""
+    handle = thief.get_workflow_handle(waiting)
+    for choice, sent in (("provide", {"result": {"words": "FORGED"}}), ("abort", {}), ("retry", None)):
+        with suppress(WorkflowUpdateFailedError, TimeoutError):
+            await asyncio.wait_for(handle.execute_update(choice, args=[sent] if sent is not None else []), 5)
+    await handle.signal("undo_when_cancelled")
+    await handle.signal("resolve", {"id": "1", "cause": "stuck:needs_person"})
+    started = (await handle.fetch_history()).events[0].workflow_execution_started_event_attributes
+    in_clear = {"text": "x", "plan_only": True, "plan": [{"id": "s", "kind": "slow", "args": {"words": "FORGED"}}]}
+    inputs: list[list[Any]] = [[in_clear], [RawValue(payload) for payload in started.input.payloads]]
+    ids = [f"forged-{secrets.token_hex(4)}" for _ in inputs]
+    for id, arguments in zip(ids, inputs, strict=True):
+        await thief.start_workflow("AgentWorkflow", args=arguments, id=id, task_queue=queue)
+    return ids
+
+
+@pytest.mark.full
+async def test_who_has_no_key_forges_nothing_while_workers_are_killed(place: Place, client: Client) -> None:
+    """Two workers serve; one is killed while forged answers, Signals and starts arrive, and then the other one."""
+    queue, forged = place.seeing.environment["REPLAN_QUEUE"], list[str]()
+
+    async def attack(task: str) -> None:
+        forged.extend(await forge(client, queue, task))
+
+    with place.seeing.worker(*place.worker) as first, place.seeing.worker(*place.worker) as second:
+        tasks = [await asyncio.to_thread(place.begin, place.seeing, "stuck") for _ in range(4)]
+        for task in tasks:
+            await asyncio.to_thread(place.until_asked, task)
+        attacks = [asyncio.create_task(attack(task)) for task in tasks]
+        await asyncio.sleep(1)
+        first.kill()
+        await asyncio.sleep(3)
+        second.kill()
+        await asyncio.gather(*attacks)
+    with place.seeing.worker(*place.worker):
+        for task in tasks:
+            words = ("answer", task, "provide", "--result", '{"words": "x"}')
+            answered = await asyncio.to_thread(place.seeing.starter, *words)
+            assert answered.returncode == 0, answered.stdout + answered.stderr
+        ends = [await asyncio.to_thread(place.end, task) for task in tasks]
+        refused = [await asyncio.to_thread(place.end, task) for task in forged]
+
+    assert ends == [("completed", [{"words": "x"}])] * 4
+    assert len(refused) == 8 and refused == [("failed", [])] * 8
+    assert not (place.given / "begun").exists()
 
 
 @pytest.mark.full

@@ -32,7 +32,7 @@ from workflows.account.outcome import REFUSED, Ending, Outcome, TaskEnded, endin
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
 from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.account.task import UNREADABLE, Task, TaskStatus
-from workflows.arguments import MalformedArgument, read_argument, read_signal, undecoded
+from workflows.arguments import MalformedArgument, is_sealed, read_argument, read_signal, undecoded
 from workflows.calls.asking import read_catalogue
 from workflows.calls.execution import Execution
 from workflows.calls.header import made_by_reset
@@ -51,6 +51,7 @@ from workflows.plans.catalogue import FORM, Catalogue, OtherForm
 from workflows.plans.contract import Contract
 from workflows.plans.proposal import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.rollback import roll_back
+from workflows.seal import NotSealed, Seal
 from workflows.unfinished import Unfinished, said_now
 from workflows.web_ui import details
 
@@ -92,9 +93,14 @@ class AgentWorkflow(Answers, TakesAdmissions):
     @workflow.init
     @undecoded
     def __init__(self, *arguments: Task | Progress | RawValue) -> None:
+        self._seal = Seal("task", arguments)
         self._refused: Ending | None = None
+        read: Task | Progress = UNREADABLE
         try:
-            read: Task | Progress = read_argument(arguments, Task, Progress)
+            if self._seal.refusal:
+                self._refused = refusal(self._seal.refusal)
+            else:
+                read = read_argument(arguments, Task, Progress)
             if isinstance(read, Progress) and read.form != FORM:
                 raise OtherForm(read.form)
         except (MalformedArgument, OtherForm) as malformed:
@@ -171,19 +177,21 @@ class AgentWorkflow(Answers, TakesAdmissions):
         return await self._finish(ending)
 
     @workflow.signal(description="Undo the effects of the task when it is cancelled.")
-    def undo_when_cancelled(self) -> None:
-        self._progress.write(UndoAsked())
+    @undecoded
+    def undo_when_cancelled(self, *arguments: object) -> None:
+        if is_sealed("undo_when_cancelled", arguments, self._seal):
+            self._progress.write(UndoAsked())
 
     @workflow.signal(description="Take over which calls of a rollback a person has confirmed.")
     @undecoded
     def confirm_undo(self, *arguments: Confirmed | RawValue) -> None:
-        if confirmed := read_signal("confirm_undo", arguments, Confirmed):
+        if confirmed := read_signal("confirm_undo", arguments, Confirmed, self._seal):
             self._progress.write(UndoAsked(confirmed=confirmed.root))
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded
     def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
-        if effects := read_signal("know_earlier_effects", arguments, EarlierEffects):
+        if effects := read_signal("know_earlier_effects", arguments, EarlierEffects, self._seal):
             self._progress.write(EarlierKnown(records=tuple(effects.root)))
 
     def _is_to_be_undone(self, ending: Ending) -> bool:
@@ -414,7 +422,8 @@ class AgentWorkflow(Answers, TakesAdmissions):
         if ending.status is TaskStatus.CANCELLED:
             workflow.upsert_memo({OUTCOME_MEMO: outcome})
             raise asyncio.CancelledError
-        raise ApplicationError(ending.reason, outcome, type=ending.status, non_retryable=True)
+        error = NotSealed if self._seal.refusal else ApplicationError
+        raise error(ending.reason, outcome, type=ending.status, non_retryable=True)
 
     def _update_details(self) -> None:
         workflow.set_current_details(details(self._progress))

@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows.account.outcome import REFUSED
 from workflows.plans.references import ENCRYPTED_ENCODING, PRUNED_ENCODING
+from workflows.seal import NOT_SEALED, NotSealed, Seal
 from workflows.text import few
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,7 +74,10 @@ def require_argument(name: str, arguments: Sequence[object], model: type[M], typ
 
     Raises:
         ApplicationError: with this `type`, if something else was sent: the workflow has to fail.
+        NotSealed: the argument was not encrypted for the start of this workflow.
     """
+    if refusal := Seal(name, arguments).refusal:
+        raise NotSealed(refusal, type=NOT_SEALED, non_retryable=True)
     try:
         read: M = read_argument(arguments, model)
     except MalformedArgument as malformed:
@@ -81,14 +85,23 @@ def require_argument(name: str, arguments: Sequence[object], model: type[M], typ
     return read
 
 
-def read_signal(name: str, arguments: Sequence[object], model: type[M]) -> M | None:
+def read_signal(name: str, arguments: Sequence[object], model: type[M], seal: Seal) -> M | None:
     """The only argument of the Signal `name` as a `model`; None, and a log line, if something else was sent."""
+    if not is_sealed(name, arguments, seal):
+        return None
     try:
         read: M = read_argument(arguments, model)
     except MalformedArgument as malformed:
         log_dropped(name, str(malformed))
         return None
     return read
+
+
+def is_sealed(signal: str, arguments: Sequence[object], seal: Seal) -> bool:
+    """Whether the workflow takes the arguments of a Signal, by `seal`; if not, this is logged."""
+    if reason := seal.why_signal_refused(signal, arguments):
+        log_dropped(signal, reason)
+    return not reason
 
 
 def log_dropped(signal: str, reason: str) -> None:

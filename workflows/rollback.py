@@ -42,6 +42,7 @@ from workflows.planning.trust import returns_untrusted, unsourced
 from workflows.plans.catalogue import FORM, Catalogue, Effect, OtherForm, ToolSpec
 from workflows.plans.proposal import Step
 from workflows.plans.references import Unresolved
+from workflows.seal import NotSealed, Seal
 from workflows.web_ui import details
 
 CALLS_PER_UNDO = 10
@@ -68,9 +69,14 @@ class UndoWorkflow(TakesAdmissions):
     @workflow.init
     @undecoded
     def __init__(self, *arguments: Undo | RawValue) -> None:
+        self._seal = Seal("rollback", arguments)
+        self._progress = Progress.of(UNREADABLE)
         self._refused: Ending | None = None
+        if self._seal.refusal:
+            self._refused = refusal(self._seal.refusal)
+            return
         try:
-            self._progress: Progress = read_argument(arguments, Undo).progress
+            self._progress = read_argument(arguments, Undo).progress
             if self._progress.form != FORM:
                 raise OtherForm(self._progress.form)
         except (MalformedArgument, OtherForm) as malformed:
@@ -95,7 +101,8 @@ class UndoWorkflow(TakesAdmissions):
         if self._refused:
             self._progress.write(TaskClosed(ending=self._refused))
             outcome = self._progress.outcome(workflow.now())
-            raise ApplicationError(outcome.reason, outcome, type=outcome.status, non_retryable=True)
+            error = NotSealed if self._seal.refusal else ApplicationError
+            raise error(outcome.reason, outcome, type=outcome.status, non_retryable=True)
         try:
             catalogue = await read_catalogue({}, progress=self._progress)  # a rollback needs the kinds, and no planner
         except TaskEnded as early:

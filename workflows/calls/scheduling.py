@@ -34,6 +34,7 @@ from workflows.limits.budget import retries_of
 from workflows.plans.catalogue import Catalogue, ToolSpec
 from workflows.plans.own_activities import PLANNING
 from workflows.plans.proposal import Proposed, StepReturn
+from workflows.seal import Seal
 from workflows.web_ui import timer_name
 
 ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TIMEOUT, Code.TOO_LARGE}
@@ -263,11 +264,12 @@ class TakesAdmissions:
     """The Signal `turn`, for workflows whose calls wait for their admission to a service."""
 
     _progress: Progress
+    _seal: Seal
 
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
     def admit(self, *arguments: Admitted | RawValue) -> None:
-        if admitted := read_signal(TURN, arguments, Admitted):
+        if admitted := read_signal(TURN, arguments, Admitted, self._seal):
             self._progress.admissions.come(admitted.key)
 
 

@@ -51,6 +51,7 @@ from workflows.people.requests import (
     check_person,
     find_request,
 )
+from workflows.seal import Seal
 from workflows.web_ui import summary, timer_name
 
 MAX_RESULT = 512 * 1024
@@ -220,6 +221,7 @@ def _update(choice: Choice) -> Callable[..., Any]:
 
     @undecoded
     def check(self: "Answers", *arguments: Any) -> None:
+        self._seal.check_update(arguments)
         if _is_repeated(self._progress):
             return
         read = _read(choice, arguments)
@@ -236,6 +238,7 @@ class Answers:
     """The Updates with which people answer a workflow's requests, and the Signal that answers those of an incident."""
 
     _progress: Progress
+    _seal: Seal
 
     def _publish_requests(self) -> None:
         """Show anew, wherever no worker is asked, what the task asks."""
@@ -244,7 +247,7 @@ class Answers:
     @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
     @undecoded
     def resolve(self, *arguments: Resolution | RawValue) -> None:
-        resolution = read_signal(RESOLVE, arguments, Resolution)
+        resolution = read_signal(RESOLVE, arguments, Resolution, self._seal)
         if resolution is None:
             return
         answers = [(opened, resolution.answer_to(opened, workflow.now())) for opened in self._progress.open_requests]
