@@ -81,7 +81,6 @@ class Voucher:
         given = given_digest({"note": note})
         return self._signed((namespace, resolution, ""), asked=datetime.now(UTC), choice=RESOLVE, given=given)
 
-
     def _signed(self, where: tuple[str, str, str], **more: object) -> Statement:
         namespace, task, run = where
         now = datetime.now(UTC)
