@@ -4,6 +4,7 @@ Runs when a user's program, the HTTP API, the page or the gateway does something
 """
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -278,13 +279,11 @@ class TaskHandle:
 class Client:
     """Starts tasks on Replan's workers, and finds them again."""
 
-    def __init__(
-        self, temporal: TemporalClient, *, queue: str = QUEUE, identity: str | Path | Voucher | None = None
-    ) -> None:
+    def __init__(self, temporal: TemporalClient, *, queue: str = QUEUE, identity: str | Path | None = None) -> None:
         """Use a connection to Temporal; `queue` is the task queue that Replan's workers serve.
 
-        `identity` signs who starts tasks, answers, extends, resolves or undoes: the file of a person's own key, which
-        `people add NAME --key FILE` makes, or the Voucher of a door.
+        `identity` is the file of a person's own key, which `people add NAME --key FILE` makes: it signs that it is this
+        person who starts, answers, extends, resolves or undoes.
 
         The data converter of the connection is used, too: its payload codec, failure converter and external storage,
         and its payload converter for encodings that Replan's own payload converter does not know.
@@ -294,7 +293,13 @@ class Client:
         """
         self.temporal = as_replan(temporal)
         self.queue = queue
-        self._voucher = Voucher.of_key(identity) if isinstance(identity, str | Path) else identity
+        self._voucher = Voucher.of_key(identity) if identity else None
+
+    def signing(self, voucher: Voucher | None) -> Self:
+        """This client, for a person for whom a door vouches; with None, for somebody for whom nobody does."""
+        found = copy.copy(self)
+        found._voucher = voucher
+        return found
 
     @classmethod
     async def connect(
@@ -318,8 +323,9 @@ class Client:
             Problem: no server answers, or the environment, the profile, the keys, the codec or the identity cannot be
                 used.
         """
-        voucher = Voucher.of_key(identity) if identity else None
-        return cls(await connected(address, namespace, profile, keys=keys, codec=codec), queue=queue, identity=voucher)
+        voucher = Voucher.of_key(identity) if identity else None  # a mistake is reported without connecting
+        connection = await connected(address, namespace, profile, keys=keys, codec=codec)
+        return cls(connection, queue=queue).signing(voucher)
 
     async def start(
         self,

@@ -220,6 +220,14 @@ class PeopleFile(_Row):
             raise ValueError(why)
         return owner
 
+    def check_door(self, key: str, now: datetime) -> None:
+        """Raise ValueError with a clause unless a door may sign with the key of this id now."""
+        owner, public = self._keys.get(key, (None, None))
+        if not isinstance(owner, Door) or public is None:
+            raise ValueError(f"no door in the people file has the key {key}")
+        if why := public.problem_at(now):
+            raise ValueError(why)
+
     def holder(self, token: str, now: datetime) -> Person | Machine | None:
         """Who holds a token that has not ended; None if nobody does."""
         found, digest = None, token_digest(token)
