@@ -4,6 +4,7 @@ Runs when a user's program, the HTTP API, the page or the gateway does something
 """
 
 import asyncio
+import copy
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,6 +30,7 @@ from client.reset import Fate, ResetResult, reset
 from client.task_document import task_document
 from client.text import QUEUE
 from client.undo import Rollback
+from client.vouching import Voucher
 from client.workers import list_effects
 from runtime.client import as_replan
 from runtime.payloads import NoKey
@@ -86,10 +88,14 @@ _ENDED: Mapping[TaskStatus, type[TaskNotCompleted]] = {
 class TaskHandle:
     """One task, whether it runs or has ended."""
 
-    def __init__(self, temporal: TemporalClient, id: str) -> None:
-        """Called by `Client.start` and `Client.task`; `temporal` is a client with Replan's data converter."""
+    def __init__(self, temporal: TemporalClient, id: str, *, voucher: Voucher | None = None) -> None:
+        """Called by `Client.start` and `Client.task`; `temporal` is a client with Replan's data converter.
+
+        A `voucher` signs who answers, extends or undoes the task.
+        """
         self.id = id
         self._temporal = temporal
+        self._voucher = voucher
 
     @property
     def _handle(self) -> tasks.Handle:
@@ -167,8 +173,8 @@ class TaskHandle:
 
         `request` is the request, or its id; it may be left out if only one request is open. An approval and an edit
         need the HumanRequest itself, or `call`, the code of the call that the person saw. `by` is the name of the
-        person, by default the login name. `values` are the other fields of the answer: `reason`, `hint`, `args`,
-        `result`, `text` or `undo`.
+        person, by default the login name; with an identity, it is its person. `values` are the other fields of the
+        answer: `reason`, `hint`, `args`, `result`, `text` or `undo`.
 
         Raises:
             Problem: the task does not accept the answer, or no worker took it in time.
@@ -181,7 +187,7 @@ class TaskHandle:
         elif request is not None:
             named = {"request": request}
         who = {} if by is None else {"by": by}
-        return await people.answer(self._handle, chosen, **{**named, **who, **values})
+        return await people.answer(self._handle, chosen, voucher=self._voucher, **{**named, **who, **values})
 
     async def extend(
         self,
@@ -204,7 +210,7 @@ class TaskHandle:
         """
         fields: dict[str, Any] = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "by": by}
         chosen = {name: value for name, value in fields.items() if value}
-        return await people.answer(self._handle, Choice.EXTEND, key, **chosen)
+        return await people.answer(self._handle, Choice.EXTEND, key, voucher=self._voucher, **chosen)
 
     async def cancel(self, *, undo: bool = False) -> None:
         """Ask the task to stop. The effects of finished steps stay; with `undo`, they are undone before the task ends.
@@ -228,7 +234,9 @@ class TaskHandle:
                 here, `confirm` is the code of other calls, or the rollback ended without an outcome.
         """
         how = undoing.with_code(confirm)
-        return await undoing.undo(self._temporal, self._handle, View(), is_attended=False, confirm=how)
+        return await undoing.undo(
+            self._temporal, self._handle, View(), is_attended=False, confirm=how, voucher=self._voucher
+        )
 
     async def reset(
         self, to: str, *, reason: str = "", fate: Fate | Literal["undo", "keep"] | None = None
@@ -271,14 +279,27 @@ class TaskHandle:
 class Client:
     """Starts tasks on Replan's workers, and finds them again."""
 
-    def __init__(self, temporal: TemporalClient, *, queue: str = QUEUE) -> None:
+    def __init__(self, temporal: TemporalClient, *, queue: str = QUEUE, identity: str | Path | None = None) -> None:
         """Use a connection to Temporal; `queue` is the task queue that Replan's workers serve.
+
+        `identity` is the file of a person's own key, which `people add NAME --key FILE` makes: it signs that it is this
+        person who starts, answers, extends, resolves or undoes.
 
         The data converter of the connection is used, too: its payload codec, failure converter and external storage,
         and its payload converter for encodings that Replan's own payload converter does not know.
+
+        Raises:
+            Problem: the identity cannot be used.
         """
         self.temporal = as_replan(temporal)
         self.queue = queue
+        self._voucher = Voucher.of_key(identity) if identity else None
+
+    def signing(self, voucher: Voucher | None) -> Self:
+        """This client, for a person for whom a door vouches; with None, for somebody for whom nobody does."""
+        found = copy.copy(self)
+        found._voucher = voucher
+        return found
 
     @classmethod
     async def connect(
@@ -290,16 +311,21 @@ class Client:
         queue: str = QUEUE,
         keys: str | Path | None = None,
         codec: str | None = None,
+        identity: str | Path | None = None,
     ) -> Self:
         """Connect to a Temporal server; a missing argument is read from TEMPORAL_ADDRESS and the like, or a profile.
 
         `keys` is the file of a keyring and `codec` the MODULE:OBJECT of a payload codec, both as the workers have them;
-        the defaults are the variables REPLAN_KEYS and REPLAN_CODEC.
+        the defaults are the variables REPLAN_KEYS and REPLAN_CODEC. `identity` is the file of a person's own key, which
+        signs that it is this person who starts, answers, extends, resolves or undoes.
 
         Raises:
-            Problem: no server answers, or the environment, the profile, the keys or the codec cannot be used.
+            Problem: no server answers, or the environment, the profile, the keys, the codec or the identity cannot be
+                used.
         """
-        return cls(await connected(address, namespace, profile, keys=keys, codec=codec), queue=queue)
+        voucher = Voucher.of_key(identity) if identity else None  # a mistake is reported without connecting
+        connection = await connected(address, namespace, profile, keys=keys, codec=codec)
+        return cls(connection, queue=queue).signing(voucher)
 
     async def start(
         self,
@@ -339,8 +365,10 @@ class Client:
             start.check_id(id)
         if continues is not None:
             new_task = await continued(self.temporal, new_task, continues)
-        handle = await start.start(self.temporal, new_task, id=id, queue=self.queue, again=again, key=key)
-        return TaskHandle(self.temporal, handle.id)
+        handle = await start.start(
+            self.temporal, new_task, id=id, queue=self.queue, again=again, key=key, voucher=self._voucher
+        )
+        return TaskHandle(self.temporal, handle.id, voucher=self._voucher)
 
     async def run(self, task: str | Task, **options: Any) -> Outcome:
         """Start a task, wait for its end, and return its Outcome; the options are those of `start`.
@@ -357,7 +385,8 @@ class Client:
         Raises:
             Problem: there is no such task, or more than one.
         """
-        return TaskHandle(self.temporal, (await tasks.find_task(self.temporal, id)).id)
+        found = await tasks.find_task(self.temporal, id)
+        return TaskHandle(self.temporal, found.id, voucher=self._voucher)
 
     async def list(
         self, *, status: TaskStatus | str | None = None, query: str | None = None, limit: int = 20
@@ -418,7 +447,7 @@ class Client:
             Problem: no task waits because of `cause`, no worker runs, or the resolution ended early.
         """
         who = people.login_name() if by is None else by
-        running = await resolving.resolve(self.temporal, cause, self.queue, by=who, note=note)
+        running = await resolving.resolve(self.temporal, cause, self.queue, by=who, note=note, voucher=self._voucher)
         done = Resolved(cause=cause)
         async for now in resolving.follow_resolution(self.temporal, running):
             done = now

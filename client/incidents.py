@@ -22,6 +22,7 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Argument, Remedy, Text
 from client.tasks import QUERY_TIMEOUT
 from client.text import one_line
+from client.vouching import Voucher
 from client.workers import GIVEN_EVENTS, no_worker, other_version, serving
 from client.workflow_task import failing
 from runtime.payloads import NoKey
@@ -97,8 +98,12 @@ def _incident(cause: str, queue: str, requests_and_tasks: Sequence[tuple[HumanRe
 Running = WorkflowHandle[Any, Resolved]
 
 
-async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str) -> Running:
+async def resolve(
+    client: Client, cause: str, queue: str, *, by: str, note: str, voucher: Voucher | None = None
+) -> Running:
     """Start the workflow that answers all tasks that wait because of `cause`, or find it running; return its handle.
+
+    A `voucher` signs who resolves it; then `by` is its person.
 
     Raises:
         Problem: no task waits because of `cause`, or no worker runs.
@@ -106,10 +111,12 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
     await _require_incident(client, cause, queue)
     if not await serving(client, queue):
         raise no_worker(queue, AGAIN)
+    id = ids.resolution(cause, queue)
+    stated = voucher.of_resolution(client.namespace, id, note) if voucher else None
     return await client.start_workflow(
         "ResolveWorkflow",
-        Resolve(cause=cause, queue=queue, by=by, note=note),
-        id=ids.resolution(cause, queue),
+        Resolve(cause=cause, queue=queue, by=stated.person if stated else by, note=note, statement=stated),
+        id=id,
         task_queue=control_queue(queue),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         result_type=Resolved,

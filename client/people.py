@@ -193,11 +193,14 @@ async def _vouched(
     progress = await query_progress(handle)
     if progress is None:
         raise _not_taken(handle.id, execution.task_queue)
-    with suppress(NotAccepted):  # the task itself says it
+    request = None
+    try:
         request = find_request(progress.requests, choice, sent)
-        where = (execution.namespace, handle.id, execution.run_id)
-        return sent.model_copy(update={"statement": voucher.of_answer(choice, sent, request, where)})
-    return sent
+    except NotAccepted:
+        if choice is not Choice.EXTEND:  # which a task takes also if it asks nothing
+            return sent  # the task itself says it
+    where = (execution.namespace, handle.id, execution.run_id)
+    return sent.model_copy(update={"statement": voucher.of_answer(choice, sent, request, where)})
 
 
 async def _update_id(execution: WorkflowExecution, choice: Choice, sent: Given, key: str | None) -> str:

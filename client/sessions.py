@@ -21,6 +21,7 @@ from client.remedy import Remedy, Text
 from client.tasks import TASKS, Handle, newest_tasks
 from client.text import cut, one_line
 from client.undo import Confirm, PlannedUndo, Rollback, with_code
+from client.vouching import Voucher
 from client.workers import EffectList, list_effects
 from workflows.account.search_attributes import is_quotable
 from workflows.agent import AgentWorkflow
@@ -191,12 +192,14 @@ async def undo_each(
     *,
     is_attended: bool = True,
     confirm: Confirm | None = None,
+    voucher: Voucher | None = None,
 ) -> SessionUndo:
     """Undo the effects of the tasks in `plan`, one task after the other.
 
     If a call needs an approval, `confirm` is asked once about the calls of all tasks. Without `confirm`, or if it
     returns False, calls that need an approval are not made, and the result has them. A task whose calls have changed
-    since the confirmation is not undone. `view_of` returns the view that shows the rollback of a task.
+    since the confirmation is not undone. `view_of` returns the view that shows the rollback of a task. A `voucher`
+    signs who undoes them.
 
     Raises:
         Problem: `confirm` raises it.
@@ -206,7 +209,9 @@ async def undo_each(
     for task, planned in plan.tasks:
         confirmed = with_code(planned.code) if is_confirmed else None
         try:
-            rollback = await undoing.undo(client, task, view_of(task), is_attended=is_attended, confirm=confirmed)
+            rollback = await undoing.undo(
+                client, task, view_of(task), is_attended=is_attended, confirm=confirmed, voucher=voucher
+            )
         except Problem as problem:  # the effects of the other tasks can be undone all the same
             done.append(TaskUndo(task.id, None, problem))
             continue

@@ -18,6 +18,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from client.problem import Problem, wrong_value
 from client.remedy import Argument, Text
 from client.tasks import BY_MEMO, MAX_ID, TASK_MEMO, Handle, memo_field
+from client.vouching import Voucher
 from runtime import tracing
 from runtime.validation import first_mistake
 from workflows.account.task import CONTINUES_MEMO, MAX_REPLY, MIN_REPLY, Effort, Task
@@ -164,11 +165,19 @@ def task_of_call(kind: str, args: dict[str, JsonValue]) -> Task:
 
 
 async def start(
-    client: Client, task: Task, *, id: str | None, queue: str, again: bool, key: str | None = None
+    client: Client,
+    task: Task,
+    *,
+    id: str | None,
+    queue: str,
+    again: bool,
+    key: str | None = None,
+    voucher: Voucher | None = None,
 ) -> Handle:
-    """Start a task, or return the running task that has this id and the same content (all fields except `by`).
+    """Start a task, or return the running task that has this id and the same content (except who starts it).
 
-    With a `key`, a task with the same content that was started with this key is returned after its end, too.
+    With a `key`, a task with the same content that was started with this key is returned after its end, too. A
+    `voucher` signs who starts it; then `by` is its person.
 
     Raises:
         Problem: the id belongs to a closed task (unless `again`), or to a running task with other content; `key` and
@@ -180,13 +189,14 @@ async def start(
         raise Problem("usage", reason, "give one of them")
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
-    content_digest = digest(task.model_dump(mode="json", exclude={"by"}))
+    content_digest = digest(task.model_dump(mode="json", exclude={"by", "started"}))
     carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
     carried |= {KEY_MEMO: digest(key)} if key else {}
-    carried |= {BY_MEMO: task.by} if task.by else {}
     # No codec hides an id: it has words of the task only if all that the task says is in clear, too.
     text = "task" if client.data_converter.payload_codec else task.text
     chosen = id or (f"task-{digest(key)[:20]}" if key else new_id(text))
+    task = signed(task, voucher, client.namespace, chosen)
+    carried |= {BY_MEMO: task.by} if task.by else {}
     try:
         return await _with_tracing(client).start_workflow(
             AgentWorkflow.run,
@@ -200,6 +210,13 @@ async def start(
         )
     except WorkflowAlreadyStartedError:
         return await _join_existing(client, chosen, content_digest, digest(key) if key else None)
+
+
+def signed(task: Task, voucher: Voucher | None, namespace: str, id: str) -> Task:
+    """The task with what the `voucher` signs about who starts it under this id; as it is without one."""
+    if voucher is None:
+        return task
+    return task.model_copy(update={"by": voucher.person, "started": voucher.of_start(namespace, id)})
 
 
 def _check_answer_within(seconds: float) -> None:

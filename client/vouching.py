@@ -3,13 +3,18 @@
 Used when somebody is known who starts a task or answers one of its requests.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
 
-from runtime.people_file import VALID, Signer
+from client.problem import Problem
+from runtime.people_file import VALID, VARIABLE, BadPeople, PeopleFile, Signer
+from workflows.commands import command
 from workflows.people.requests import Choice, Given, GivenApproveAll, GivenWithCode, HumanRequest
-from workflows.people.statement import START, UNDO, Statement, given_digest
+from workflows.people.statement import RESOLVE, START, UNDO, Statement, given_digest
 
 NOT_GIVEN = {"by", "request", "statement", "call", "others"}
 """The fields of an answer that a statement has elsewhere."""
@@ -30,14 +35,39 @@ class Voucher:
     roles: Sequence[str]
     signer: Signer
 
-    def of_answer(self, choice: Choice, given: Given, request: HumanRequest, where: tuple[str, str, str]) -> Statement:
-        """A statement about an answer to a request; `where` is the namespace, the task, and its run."""
+    @classmethod
+    def of_key(cls, identity: str | Path) -> Self:
+        """The person whose own key is in this file, with the roles of the people file if REPLAN_PEOPLE names one.
+
+        Raises Problem if a file cannot be used, or if the people file does not have the key, or has ended it.
+        """
+        try:
+            signer, file = Signer.read(Path(identity)), os.environ.get(VARIABLE)
+            people = PeopleFile.read(Path(file)) if file else None
+        except BadPeople as error:
+            raise Problem("misconfigured", error.reason, error.remedy) from error
+        if people is None:
+            return cls(signer.name, "key", signer.roles, signer)
+        try:
+            person = people.owner(signer.id, datetime.now(UTC))
+        except ValueError as error:
+            remedy = f"`{command('people', 'list')}` shows who is known"
+            raise Problem("misconfigured", f"The key {identity} signs for nobody, since {error}", remedy) from error
+        return cls(person.name, "key", person.roles, signer)
+
+    def of_answer(
+        self, choice: Choice, given: Given, request: HumanRequest | None, where: tuple[str, str, str]
+    ) -> Statement:
+        """A statement about an answer; `where` is the namespace, the task, and its run.
+
+        `request` is None for more than its limits that a task did not ask for.
+        """
         calls = (given.call,) if isinstance(given, GivenWithCode) else ()
         return self._signed(
             where,
-            asked=request.since,
-            request=request.id,
-            step=request.step or "",
+            asked=request.since if request else datetime.now(UTC),
+            request=request.id if request else "",
+            step=(request.step or "") if request else "",
             choice=choice.value,
             calls=(*calls, *given.others) if isinstance(given, GivenApproveAll) else calls,
             given=given_by(given),
@@ -50,6 +80,11 @@ class Voucher:
     def of_undo(self, namespace: str, task: str, calls: Sequence[str]) -> Statement:
         """A statement about the calls, by their codes (`undo_code`), that may undo effects of a task."""
         return self._signed((namespace, task, ""), asked=datetime.now(UTC), choice=UNDO, calls=tuple(calls))
+
+    def of_resolution(self, namespace: str, resolution: str, note: str) -> Statement:
+        """A statement that the cause of an incident was repaired; `resolution` is the id of its workflow."""
+        given = given_digest({"note": note})
+        return self._signed((namespace, resolution, ""), asked=datetime.now(UTC), choice=RESOLVE, given=given)
 
     def _signed(self, where: tuple[str, str, str], **more: object) -> Statement:
         namespace, task, run = where

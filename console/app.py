@@ -103,6 +103,11 @@ CORE = {
         "replay --query \"ExecutionStatus = 'Running'\"",
     ),
     "keys": Command("Operate", "Write a keyring for --keys, or say what is in one.", "keys new replan.keys"),
+    "people": Command(
+        "Operate",
+        "Write the people file for --people: who may approve, tokens of people and programs, keys that sign.",
+        "people add ann --roles finance --token",
+    ),
     "prune": Command(
         "Operate",
         "Delete large payloads and conversations of closed tasks from the store. Their histories stay, without them.",

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # the SDK takes half a second, which --help does not have
     from temporalio.converter import DataConverter
 
     from client.tasks import Handle
+    from client.vouching import Voucher
 
 TaskId = Annotated[
     str | None,
@@ -35,6 +37,16 @@ Jsonl = Annotated[bool, typer.Option("--jsonl", help="While following: one JSON 
 Stream = Annotated[
     bool, typer.Option("--stream", help="While following: what models say, as it comes, unfinished and untrusted.")
 ]
+Identity = Annotated[
+    Path | None,
+    typer.Option(
+        "--identity",
+        envvar="REPLAN_IDENTITY",
+        metavar="FILE",
+        help="Your own key, which `people` makes: it signs that it is you.",
+    ),
+]
+"""The option of each command that signs who gives it."""
 EXTRAS: Mapping[str, tuple[str, ...]] = {
     "report": ("pygal", "jinja2"),
     "mcp": ("mcp",),
@@ -60,6 +72,19 @@ def part_of_extra(what: str, name: str) -> Any:
     except NotHere as why:
         needed, _, remedy = str(why).partition(": ")
         raise Problem("not_installed", f"{what} needs {needed}", remedy) from why
+
+
+def voucher_of(identity: Path | None, by: str | None = None) -> "Voucher | None":
+    """What signs who gives a command; None without an `identity`. Raises Problem if it cannot, or `by` is not it."""
+    from client.vouching import Voucher  # not at the top, for `--help`
+
+    if identity is None:
+        return None
+    voucher = Voucher.of_key(identity)
+    if by not in (None, voucher.person):
+        reason = f"--by {by} is not {voucher.person}, whose key signs it ({identity})"
+        raise Problem("usage", reason, "leave --by or --identity out")
+    return voucher
 
 
 def require_alone(option: str, others: Mapping[str, object]) -> None:

@@ -6,25 +6,28 @@ have a copy. It holds no secret: of tokens the digest, of keys the public part. 
 
 import base64
 import binascii
+import fcntl
 import hashlib
 import hmac
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from operator import not_
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runtime.settings import WithRemedy
+from runtime.validation import first_mistake
 from workflows.commands import command
 from workflows.people.requests import MAX_NAME
 from workflows.people.statement import Statement
+from workflows.text import capitalised
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -34,11 +37,19 @@ VALID = timedelta(days=1)
 """How long a statement buys a call; the attempts of one call may wait for a service that is down."""
 SKEW = timedelta(minutes=5)
 """How far the clocks of a door and of a worker may be apart."""
-SCOPES = ("start", "read", "answer", "operate")
 Scope = Literal["start", "read", "answer", "operate"]
+SCOPES: tuple[Scope, ...] = ("start", "read", "answer", "operate")
+"""What a program may do: start tasks, read, answer requests, and operate: extend, cancel, undo, resolve."""
 NAME = r"^[^\s:,\x00-\x1f\x7f]([^:,\x00-\x1f\x7f]{0,198}[^\s:,\x00-\x1f\x7f])?$"
+ROLE = r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,79}$"
+RULES: Mapping[str, tuple[str, str]] = {
+    NAME: ("person, program or door", "write 1 to 200 characters, without : and , and without blanks at the ends"),
+    ROLE: ("role", "write letters, digits and . _ @ / -"),
+}
+"""By pattern, what has it, and what to write."""
 Name = Annotated[str, Field(pattern=NAME, max_length=MAX_NAME)]
-Role = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,79}$")]
+Role = Annotated[str, Field(pattern=ROLE)]
+M = TypeVar("M", bound=BaseModel)
 
 
 class BadPeople(WithRemedy, ValueError):
@@ -120,7 +131,8 @@ class PeopleFile(_Row):
 
     @model_validator(mode="after")
     def _has_no_doubles(self) -> Self:
-        names = [name for one in self.people for name in (one.name, *one.also)] + [one.name for one in self.machines]
+        names = [name for one in self.people for name in (one.name, *one.also)]
+        names += [*(one.name for one in self.machines), *(one.name for one in self.doors)]
         if double := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"two have the name {double!r}")
         ids = [key.id for _, key in self._all_keys()]
@@ -145,18 +157,76 @@ class PeopleFile(_Row):
             why = f"{where}: {said}" if where else said
             raise BadPeople(f"The people file {path} cannot be used ({why})", "correct it, docs/approvers.md") from None
 
+    @classmethod
+    def change(cls, path: Path, how: "Callable[[PeopleFile], PeopleFile]") -> "PeopleFile":
+        """Write what `how` makes of the file, or of an empty one if there is none; return what was written.
+
+        Two changes at once are made one after the other. Raises BadPeople if the file cannot be read, used or written.
+        """
+        try:
+            folder = os.open(path.absolute().parent, os.O_RDONLY)
+        except OSError as error:
+            reason = f"The folder of the people file {path} cannot be read ({error.strerror})"
+            raise BadPeople(reason, "check --people") from None
+        try:
+            # The folder, since `write` puts another file in the place of this one.
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            changed = how(cls.read(path) if path.exists() else cls())
+            changed.write(path)
+        finally:
+            os.close(folder)
+        return changed
+
     def write(self, path: Path) -> None:
-        """Write the file as a whole, with the mode that it had; the reader of a moment sees the old or the new one."""
-        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-        handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f"{self.model_dump_json(indent=2, exclude_defaults=True)}\n")
-        Path(name).chmod(mode)
-        Path(name).replace(path)
+        """Write the file as a whole, with the mode that it had; the reader of a moment sees the old or the new one.
+
+        Raises BadPeople if it cannot be written.
+        """
+        try:
+            mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+            handle, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(f"{self.model_dump_json(indent=2, exclude_defaults=True)}\n")
+            Path(name).chmod(mode)
+            Path(name).replace(path)
+        except OSError as error:
+            reason = f"The people file {path} cannot be written ({error.strerror})"
+            raise BadPeople(reason, "check --people and its folder") from None
+
+    def with_rows(self, *rows: "Person | Machine | Door") -> "PeopleFile":
+        """The file with these rows, each in place of that of its kind and name. Raises BadPeople for a double."""
+        parts: dict[str, tuple[Person | Machine | Door, ...]] = {}
+        for field, kind in (("people", Person), ("machines", Machine), ("doors", Door)):
+            new = {row.name: row for row in rows if isinstance(row, kind)}
+            old: tuple[Person | Machine | Door, ...] = getattr(self, field)
+            parts[field] = (*(new.pop(row.name, row) for row in old), *new.values())
+        return made(PeopleFile, **parts)
 
     def person(self, name: str) -> Person | None:
         """The person with this name, or with this other name."""
         return next((one for one in self.people if name in (one.name, *one.also)), None)
+
+    def active(self, name: str, now: datetime) -> Person | None:
+        """The person with this name or other name, if the person has not ended."""
+        found = self.person(name)
+        return found if found and not found.is_over(now) else None
+
+    def owner(self, key: str, now: datetime) -> Person:
+        """The person who may sign with the key of this id now. Raises ValueError with a clause if there is none."""
+        owner, public = self._keys.get(key, (None, None))
+        if not isinstance(owner, Person) or public is None:
+            raise ValueError(f"nobody in the people file has the key {key}")
+        if why := public.problem_at(now) or (f"{owner.name} may not answer any more" if owner.is_over(now) else ""):
+            raise ValueError(why)
+        return owner
+
+    def check_door(self, key: str, now: datetime) -> None:
+        """Raise ValueError with a clause unless a door may sign with the key of this id now."""
+        owner, public = self._keys.get(key, (None, None))
+        if not isinstance(owner, Door) or public is None:
+            raise ValueError(f"no door in the people file has the key {key}")
+        if why := public.problem_at(now):
+            raise ValueError(why)
 
     def holder(self, token: str, now: datetime) -> Person | Machine | None:
         """Who holds a token that has not ended; None if nobody does."""
@@ -170,7 +240,9 @@ class PeopleFile(_Row):
     def verified(self, statement: Statement, now: datetime) -> Statement:
         """A statement with the roles that its person has by this file. Raises ValueError with a clause if it is false.
 
-        A door's word is enough for a person whom the file does not know, as one of an identity provider.
+        Of the roles that a door states, those count that the person has here, too; for what a person signs alone, the
+        roles are those of the file. A door's word is enough for a person whom the file does not know, as one of an
+        identity provider.
         """
         self.check_signature(statement)
         owner, key = self._keys[statement.key]
@@ -187,7 +259,8 @@ class PeopleFile(_Row):
             return statement
         if person.is_over(now):
             raise ValueError(f"{person.name} may not answer any more")
-        roles = tuple(role for role in statement.roles if role in person.roles)
+        is_own = isinstance(owner, Person)
+        roles = person.roles if is_own else tuple(role for role in statement.roles if role in person.roles)
         return statement.model_copy(update={"person": person.name, "roles": roles})
 
     def check_signature(self, statement: Statement) -> None:
@@ -242,51 +315,68 @@ class KnownPeople:
         return people.verified(statement, statement.at if is_past else datetime.now(UTC))
 
 
+class _KeyFile(_Row):
+    """What a file with a private key says."""
+
+    name: Name
+    roles: tuple[Role, ...] = Field(default=(), exclude_if=not_)
+    private: str
+
+
 @dataclass(frozen=True)
 class Signer:
     """The private key of a door or a person."""
 
+    name: str
+    """The door, or the person."""
+    roles: tuple[str, ...]
+    """The roles of the person when the key was made. They are stated where no people file is at hand; the worker takes
+    those of its own."""
     id: str
     key: "Ed25519PrivateKey"
 
     @classmethod
-    def new(cls, path: Path) -> Self:
+    def new(cls, path: Path, name: str, roles: tuple[str, ...] = ()) -> Self:
         """Make a key, and write it into a new file that only its owner can read. Raises BadPeople if there is one."""
         private = secrets.token_bytes(32)
+        keeps = made(_KeyFile, name=name, roles=roles, private=base64.b64encode(private).decode())
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             raise BadPeople(f"There is a file {path} already", "name another one, or move it away") from None
         except OSError as error:
             raise BadPeople(f"The key {path} cannot be written ({error.strerror})", "name another file") from None
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(f"{base64.b64encode(private).decode()}\n")
-        return cls._of(private)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(f"{keeps.model_dump_json()}\n")
+        return cls._of(keeps)
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a key that `new` wrote. Raises BadPeople if it cannot be read or used, or if others can read it."""
+        check = "check --identity or --door-key"
         try:
-            status, text = path.stat(), path.read_text(encoding="ascii")
-            private = _decoded(text.strip())
+            status, text = path.stat(), path.read_bytes()
+            found = cls._of(_KeyFile.model_validate_json(text))
         except FileNotFoundError:
-            raise BadPeople(f"There is no key {path}", f"`{command('people', 'door', 'NAME')}` makes one") from None
+            makes = f"`{command('people', 'door', 'NAME', 'FILE')}` makes one for a door"
+            own = f"`{command('people', 'change', 'NAME', '--key', 'FILE')}` one for a person"
+            raise BadPeople(f"There is no key {path}", f"{makes}, {own}") from None
         except OSError as error:
-            raise BadPeople(f"The key {path} cannot be read ({error.strerror})", f"check {KEY_VARIABLE}") from None
-        except ValueError:
-            raise BadPeople(f"{path} is no key of `{command('people', 'door')}`", f"check {KEY_VARIABLE}") from None
+            raise BadPeople(f"The key {path} cannot be read ({error.strerror})", check) from None
+        except ValueError:  # also of pydantic; what is in the file is not told
+            raise BadPeople(f"{path} is no key that `{command('people')}` has made", check) from None
         if status.st_mode & 0o077:
             raise BadPeople(
                 f"Others can read or write the key {path}", f"`chmod 600 {path}`; if in doubt, make another"
             )
-        return cls._of(private)
+        return found
 
     @classmethod
-    def _of(cls, private: bytes) -> Self:
+    def _of(cls, file: _KeyFile) -> Self:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-        key = Ed25519PrivateKey.from_private_bytes(private)
-        return cls(key_id(key.public_key().public_bytes_raw()), key)
+        key = Ed25519PrivateKey.from_private_bytes(_decoded(file.private))
+        return cls(file.name, file.roles, key_id(key.public_key().public_bytes_raw()), key)
 
     def public_key(self, since: datetime, until: datetime | None = None) -> PublicKey:
         """Its public part, for the people file."""
@@ -297,6 +387,21 @@ class Signer:
         """The statement with this key and its signature."""
         unsigned = statement.model_copy(update={"key": self.id})
         return unsigned.model_copy(update={"signature": base64.b64encode(self.key.sign(unsigned.signed)).decode()})
+
+
+def made(model: type[M], **fields: object) -> M:
+    """A model with these fields. Raises BadPeople if they cannot be used."""
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        wrong = error.errors(include_url=False)[0]
+        pattern, rule = (wrong.get("ctx") or {}).get("pattern", ""), (wrong.get("ctx") or {}).get("error")
+        if pattern in RULES:
+            what, remedy = RULES[pattern]
+            raise BadPeople(f"{str(wrong['input'])[:80]!r} is no name of a {what}", remedy) from None
+        if isinstance(rule, ValueError):
+            raise BadPeople(capitalised(str(rule)), "choose another") from None
+        raise BadPeople(f"This cannot be in a people file ({first_mistake(error)})", "correct it") from None
 
 
 def new_token() -> str:

@@ -10,12 +10,13 @@ from client.connection import ui_url_of
 from client.problem import Problem
 from client.tasks import Handle
 from client.text import printable
+from client.vouching import Voucher
 from console.answers import either, given_of, options_of
 from console.commands import show
 from console.completion import choices
 from console.confirm import Yes, find_task
 from console.exits import Exit
-from console.options import Common, TaskId
+from console.options import Common, Identity, TaskId, voucher_of
 from console.render import requests
 from console.render.command import starter
 from console.render.terminal import print_lines
@@ -40,6 +41,7 @@ async def answer_command(
     ] = None,
     request: Request = None,
     by: By = None,
+    identity: Identity = None,
     yes: Yes = False,
     common: Common,
     **values: Any,
@@ -58,6 +60,7 @@ async def answer_command(
     chosen = Choice(choice)
     sent = given_of(chosen, options)
     people.given_with(chosen, sent | who)  # a mistake is reported without connecting
+    voucher = voucher_of(identity, by)
     client = await common.connected()
     handle = await find_task(client, id, common, command="answer", yes=yes)
     if CHOICES[chosen].needs_code:
@@ -65,7 +68,7 @@ async def answer_command(
         sent |= people.reference_to(shown, chosen)
         if not common.json:
             print_lines(requests.call_lines(shown, await people.asker(handle)))
-    return await send(handle, common, chosen, **who | sent)
+    return await send(handle, common, chosen, voucher, **who | sent)
 
 
 def without_none(**values: Any) -> dict[str, Any]:
@@ -73,11 +76,11 @@ def without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-async def send(handle: Handle, common: Common, choice: Choice, **values: Any) -> int:
-    """Send an answer to a task, and print what became of it."""
-    reply = await people.answer(handle, choice, **values)
+async def send(handle: Handle, common: Common, choice: Choice, voucher: Voucher | None, **values: Any) -> int:
+    """Send an answer to a task, signed by `voucher` if there is one, and print what became of it."""
+    reply = await people.answer(handle, choice, voucher=voucher, **values)
     if common.json:
-        by = people.given_with(choice, values).by
+        by = voucher.person if voucher else people.given_with(choice, values).by
         fields = {"task_id": handle.id, "answer": choice.value, "by": by, "said": reply, "checked": reply is not None}
         print(document.of_anything(fields))
         return Exit.COMPLETED

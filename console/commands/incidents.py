@@ -13,7 +13,7 @@ from client.text import QUEUE, cut, one_line, printable
 from client.tree import age
 from console.commands.answer import By
 from console.exits import Exit
-from console.options import Common
+from console.options import Common, Identity, voucher_of
 from console.render.command import starter
 from console.render.terminal import output_width, print_lines
 from workflows.people.incidents import Fate, Resolved
@@ -48,17 +48,20 @@ async def resolve_command(
     cause: Annotated[str, typer.Argument(metavar="CAUSE", help="What was repaired, as `incidents` names it.")],
     reason: Annotated[str, typer.Option(metavar="TEXT", help="What was done, for the histories of the tasks.")] = "",
     by: By = None,
+    identity: Identity = None,
     common: Common,
 ) -> int:
+    voucher = voucher_of(identity, by)
+    name = voucher.person if voucher else by or login_name()
     client = await common.connected()
-    running = await resolve(client, cause, common.queue, by=by or login_name(), note=reason)
+    running = await resolve(client, cause, common.queue, by=name, note=reason, voucher=voucher)
     last = Resolved(cause=cause)
     async for now in follow_resolution(client, running):
         if not common.json:
             print_lines(map(printable, _new_lines(last, now)))
         last = now
     if common.json:
-        print(document.of_anything({**last.model_dump(mode="json"), "went_on": last.went_on, "by": by or login_name()}))
+        print(document.of_anything({**last.model_dump(mode="json"), "went_on": last.went_on, "by": name}))
     else:
         print("\n".join(map(printable, _closing_lines(last))))
     if last.fate is not Fate.WENT_ON:

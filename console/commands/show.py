@@ -27,10 +27,11 @@ from client.task_document import task_document
 from client.tasks import Handle
 from client.text import cut, one_line, printable, worker
 from client.tree import WIDTH
+from client.vouching import Voucher
 from client.workers import ask
 from client.workflow_task import UNREADABLE
 from console.exits import Exit, exit_code
-from console.options import Common, Jsonl, Stream, TaskId
+from console.options import Common, Identity, Jsonl, Stream, TaskId, voucher_of
 from console.prompt import PromptView
 from console.render import requests
 from console.render.closing import MAX_CLOSING_REASON, closing_lines
@@ -54,15 +55,17 @@ async def show_command(
     result: Annotated[str | None, typer.Option(metavar="STEP", help="Only the whole result of this step.")] = None,
     jsonl: Jsonl = False,
     stream: Stream = False,
+    identity: Identity = None,
     common: Common,
 ) -> int:
     check(common, jsonl=jsonl, stream=stream, follows=follow)
+    voucher = voucher_of(identity)
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     if result is not None:
         return await print_result(client, handle, await common.at(handle), result)
     if follow:
-        return await follow_task(client, handle, common, jsonl=jsonl, stream=stream)
+        return await follow_task(client, handle, common, voucher, jsonl=jsonl, stream=stream)
     return await show(client, handle, common)
 
 
@@ -111,10 +114,19 @@ def check(common: Common, *, jsonl: bool, stream: bool, follows: bool) -> None:
 
 
 async def follow_task(
-    client: Client, handle: Handle, common: Common, *, jsonl: bool = False, stream: bool = False
+    client: Client,
+    handle: Handle,
+    common: Common,
+    voucher: Voucher | None = None,
+    *,
+    jsonl: bool = False,
+    stream: bool = False,
 ) -> int:
-    """Follow a task until it ends, with the view that the options and the terminal need; returns the exit code."""
-    view = await _view(client, handle, await common.at(handle), jsonl)
+    """Follow a task until it ends, with the view that the options and the terminal need; returns the exit code.
+
+    A `voucher` signs the answers that are typed meanwhile.
+    """
+    view = await _view(client, handle, await common.at(handle), voucher, jsonl=jsonl)
     is_watched = is_attended(common, jsonl=jsonl)
     outcome = await to_the_end(client, handle, view, is_attended=is_watched, with_words=stream)
     if isinstance(view, EventsView):
@@ -210,7 +222,7 @@ async def detached(client: Client, handle: Handle, common: Common) -> int:
     return Exit.COMPLETED
 
 
-async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> View:
+async def _view(client: Client, handle: Handle, common: Common, voucher: Voucher | None, *, jsonl: bool) -> View:
     ui_url = ui_url_of(client, handle.id)
     if jsonl:
         return EventsView(common, (await handle.describe()).run_id, ui_url, sys.stdout)
@@ -218,7 +230,8 @@ async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> 
         return StderrView(common)
     if draws_in_place() and common.is_interactive:
         newest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)  # also after a reset
-        return PromptView(common, handle.id, ui_url, sys.stdout, functools.partial(people.answer, newest))
+        answer = functools.partial(people.answer, newest, voucher=voucher)
+        return PromptView(common, handle.id, ui_url, sys.stdout, answer)
     if draws_in_place():
         return LiveView(common, handle.id, ui_url, sys.stdout)
     return LinesView(common, ui_url, say, _width())

@@ -17,7 +17,7 @@ from console.arguments import read_duration, read_effect, read_input
 from console.commands import show
 from console.commands.dry_run import show_plan
 from console.completion import task_ids
-from console.options import Common, Jsonl, Stream
+from console.options import Common, Identity, Jsonl, Stream, voucher_of
 from runtime.settings_file import BadSettings, Profile, SettingsFile
 from runtime.validation import first_mistake
 from workflows.account.task import MAX_REPLY, MIN_REPLY
@@ -130,6 +130,7 @@ async def start_command(
             help="What the task may do after it has read untrusted content, e.g. 'pay iban=DE89 amount<=50'.",
         ),
     ] = None,
+    identity: Identity = None,
     detach: Annotated[bool, typer.Option("--detach", help="Start the task and return at once.")] = False,
     dry_run: Annotated[
         bool,
@@ -172,6 +173,7 @@ async def start_command(
     )
     if task and plan and not (common.json or jsonl):
         print(TEXT_BESIDE_PLAN, file=sys.stderr)
+    voucher = voucher_of(identity)
     client = await common.connected()
     await require_key_of_queue(client, common.queue)
     if continues is not None:
@@ -180,10 +182,10 @@ async def start_command(
         return await show_plan(client, new_task, common)
     if on_escalation is None and approve != "declared" and profile == "background":
         print(NOBODY_IS_ASKED, file=sys.stderr)
-    handle = await starting.start(client, new_task, id=id, queue=common.queue, again=again)
+    handle = await starting.start(client, new_task, id=id, queue=common.queue, again=again, voucher=voucher)
     if detach:
         return await show.detached(client, handle, common)
-    return await show.follow_task(client, handle, common, jsonl=jsonl, stream=stream)
+    return await show.follow_task(client, handle, common, voucher, jsonl=jsonl, stream=stream)
 
 
 def limits_for(path: Path | None, profile: Profile, options: Mapping[str, Any]) -> dict[str, Any]:

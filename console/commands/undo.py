@@ -17,11 +17,12 @@ from client.snapshot import Snapshot
 from client.tasks import Handle
 from client.text import cut, one_line, printable
 from client.undo import Confirm, PlannedUndo, Rollback, planned_fields
+from client.vouching import Voucher
 from client.wording import MAX_REASON, count
 from console.commands import show
 from console.confirm import answered_yes, confirm_session, find_task, undo_confirmed
 from console.exits import Exit
-from console.options import Common, Session, TaskId, require_alone
+from console.options import Common, Identity, Session, TaskId, require_alone, voucher_of
 from console.render.command import starter
 from console.render.requests import undo_lines
 from console.render.sessions import print_more
@@ -39,17 +40,19 @@ async def undo_command(
         str | None, typer.Option("--confirm", metavar="CODE", help="Make the calls that an earlier `undo` held back.")
     ] = None,
     session: Session = None,
+    identity: Identity = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Without an ID: do it to the newest task, or the session, without a question.")
     ] = False,
     common: Common,
 ) -> int:
+    voucher = voucher_of(identity)
     if session is not None:
         require_alone("--session", {"ID": id})
-        return await undo_session(await common.connected(), session, common, confirm, yes=yes)
+        return await undo_session(await common.connected(), session, common, confirm, voucher, yes=yes)
     client = await common.connected()
     handle = await find_task(client, id, common, command="undo", yes=yes)
-    return await undo(client, handle, common, undo_confirmed(common, confirm))
+    return await undo(client, handle, common, undo_confirmed(common, confirm), voucher)
 
 
 class RollbackView(StderrView):
@@ -80,11 +83,13 @@ class RollbackView(StderrView):
                 show.say(_line(outcome, record))
 
 
-async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm | None = None) -> int:
+async def undo(
+    client: Client, handle: Handle, common: Common, confirm: Confirm | None = None, voucher: Voucher | None = None
+) -> int:
     """Undo the effects of a closed task, or follow a rollback that runs already; returns exit code 3 if any stay."""
     view = RollbackView(await common.at(handle), handle.id)
     is_attended = show.is_attended(common)
-    rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm)
+    rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm, voucher=voucher)
     if common.json:
         print(document.of_anything({**_fields(client, handle.id, rollback), **planned_fields(rollback.planned)}))
     else:
@@ -98,7 +103,9 @@ def _fields(client: Client, id: str, rollback: Rollback) -> dict[str, Any]:
     return {**fields, "ui_url": ui_url_of(client, rollback.handle.id)}
 
 
-async def undo_session(client: Client, name: str, common: Common, code: str | None, *, yes: bool) -> int:
+async def undo_session(
+    client: Client, name: str, common: Common, code: str | None, voucher: Voucher | None, *, yes: bool
+) -> int:
     """Undo the effects of all closed tasks of a session, if a person, `yes` or `code` confirms; 3 if effects stay."""
     session = await sessions.tasks_of(client, name)
     plan = await sessions.plan_undo(client, session.handles)
@@ -112,7 +119,9 @@ async def undo_session(client: Client, name: str, common: Common, code: str | No
         return RollbackView(common, handle.id)
 
     how = answered_yes if is_asked else undo_confirmed(common, code)
-    done = await sessions.undo_each(client, plan, view_of, is_attended=show.is_attended(common), confirm=how)
+    done = await sessions.undo_each(
+        client, plan, view_of, is_attended=show.is_attended(common), confirm=how, voucher=voucher
+    )
     if common.json:
         print(document.of_anything(_session_document(client, session, done)))
     else:

@@ -221,7 +221,7 @@ class _Endpoint:
         visitor = self._access.visitor({name: value for name, value in headers.items() if name != "cookie"})
         if visitor is None:
             raise Denied(401, "no_token", "The gateway wants a token", "send `Authorization: Bearer TOKEN`")
-        return visitor if visitor.is_known else Visitor("", is_known=False)
+        return visitor if visitor.is_known else Visitor("")
 
     def _origin(self, scope: Scope, headers: Mapping[str, str], visitor: Visitor) -> RequestOrigin:
         """The RequestOrigin of a request. Raises Denied if its session name or key cannot be used."""

@@ -22,8 +22,9 @@ from client.problem import Problem
 from client.task_document import task_document
 from client.tasks import Handle
 from client.undo import Rollback, undo, with_code
+from client.vouching import Voucher
 from client.workers import list_effects
-from console.serving.access import Visitor
+from console.serving.access import Access, Visitor
 from console.serving.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from extras.web.bodies import JsonRoute
 from extras.web.remedies import as_request
@@ -190,13 +191,20 @@ def json_response(fields: dict[str, Any], status: int = 200, **headers: str) -> 
 
 
 def client_of(request: Request) -> Client:
+    """The client of the server, which signs for the visitor if the server can vouch for them."""
     found: Client = request.app.state.client
-    return found
+    return found.signing(voucher_of(request))
 
 
 def visitor_of(request: Request) -> Visitor:
     found: Visitor = request.state.visitor
     return found
+
+
+def voucher_of(request: Request) -> Voucher | None:
+    """What signs that the visitor did something; None if the server cannot vouch for them."""
+    access: Access = request.app.state.access
+    return access.voucher(request.state.visitor)
 
 
 async def task_of(request: Request, id: str) -> Handle:
@@ -300,7 +308,7 @@ async def answer(request: Request, id: Reference, new: NewAnswer) -> Response:
     by = visitor_of(request).answers_as(new.by)
     if wrong := [name for name in values if name not in CHOICES[new.choice].given.model_fields]:
         raise Problem("usage", f"{wrong[0]} does not go with {new.choice.value}", "leave it out")
-    said = await people.answer(task, new.choice, **values, by=by)
+    said = await people.answer(task, new.choice, voucher=voucher_of(request), **values, by=by)
     fields = {"task_id": task.id, "answer": new.choice.value, "by": by, "said": said}
     return json_response({**fields, "checked": said is not None})
 
@@ -311,7 +319,7 @@ async def extend(request: Request, id: Reference, more: Extension, key: Key = No
     task = await task_of(request, id)
     by = visitor_of(request).answers_as(more.by)
     values = {**more.model_dump(exclude_unset=True), "by": by}
-    said = await people.answer(task, Choice.EXTEND, key, **values)
+    said = await people.answer(task, Choice.EXTEND, key, voucher=voucher_of(request), **values)
     return json_response({"task_id": task.id, "by": by, "said": said, "checked": said is not None})
 
 
@@ -334,7 +342,9 @@ async def undo_task(request: Request, id: Reference, how: Undoing | None = None)
     """
     task = await task_of(request, id)
     confirm = with_code(how.confirm if how else None)
-    found = await within(undo(client_of(request).temporal, task, View(), is_attended=False, confirm=confirm))
+    voucher = voucher_of(request)
+    undoing = undo(client_of(request).temporal, task, View(), is_attended=False, confirm=confirm, voucher=voucher)
+    found = await within(undoing)
     return json_response({"task_id": task.id, **rollback_fields(found)}, 200 if found else 202)
 
 
@@ -368,20 +378,21 @@ async def resolve(request: Request, cause: str, repair: Repair | None = None) ->
     """
     how = repair or Repair()
     by = visitor_of(request).answers_as(how.by)
-    done, is_ended = await resolve_incident(client_of(request), unquote(cause), by=by, note=how.note, queue=how.queue)
+    done, is_ended = await resolve_incident(request, unquote(cause), by=by, note=how.note, queue=how.queue)
     fields = {**done.model_dump(mode="json"), "went_on": done.went_on, "by": by}
     return json_response(fields, 409 if done.fate is Fate.FAILED_AGAIN else 200 if is_ended else 202)
 
 
 async def resolve_incident(
-    client: Client, cause: str, *, by: str, note: str, queue: str | None
+    request: Request, cause: str, *, by: str, note: str, queue: str | None
 ) -> tuple[Resolved, bool]:
     """Start to resolve an incident; return how far that came within WAIT_SECONDS, and whether it has ended.
 
     Raises:
         Problem: no task waits because of this cause, or no worker runs.
     """
-    running = await incidents.resolve(client.temporal, cause, queue or client.queue, by=by, note=note)
+    client, voucher = client_of(request), voucher_of(request)
+    running = await incidents.resolve(client.temporal, cause, queue or client.queue, by=by, note=note, voucher=voucher)
     last = Resolved(cause=cause)
     try:
         async with asyncio.timeout(WAIT_SECONDS):

@@ -30,6 +30,7 @@ from extras.web.page import answers, inbox, lists, sign_in, task
 from extras.web.page.rendering import ASK_SECONDS, PLACES, TASK_PAGES, problem_page
 from extras.web.page.schemas import Schemas
 from extras.web.remedies import as_request, on_page
+from extras.web.scopes import MAX_PATH, check_scope
 from extras.web.streams import Streams
 from runtime.client import namespace_id
 from runtime.payloads import NoKey
@@ -37,8 +38,6 @@ from runtime.process import version
 from runtime.validation import expected
 from workflows.text import shorten
 
-MAX_PATH = 80
-"""Characters of a path that an answer names."""
 MAX_BODY = 1024 * 1024
 """The most bytes of a request body; a task and an answer are smaller."""
 OPEN = ("/health/", "/static/", "/login")
@@ -247,6 +246,8 @@ class Gate:
             if is_of_web_ui and scope["method"] == "OPTIONS":  # a browser asks before it sends, without who asks
                 return Response(status_code=204)
             visitor = self._access.visitor(headers)
+            if visitor and not path.startswith(OPEN):
+                check_scope(visitor, scope["method"], path)
         except Denied as denied:
             return None if path.startswith(OPEN[:2]) else denial(denied)
         scope.setdefault("state", {})["visitor"] = visitor

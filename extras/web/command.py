@@ -1,6 +1,7 @@
 """`serve`: the API for programs and the page for people who answer, over HTTP."""
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from client.client import Client
 from client.problem import Problem
 from console.exits import Exit
 from console.options import Common, require_extra
+from runtime.people_file import KEY_VARIABLE, VARIABLE
 from workflows.commands import WORKER
 
 if TYPE_CHECKING:
@@ -30,19 +32,29 @@ MAX_STREAMS = 1_000
 async def serve_command(
     *,
     host: Annotated[
-        str, typer.Option(envvar="REPLAN_HOST", metavar="IP", help="The address to listen on; with REPLAN_TOKEN any.")
+        str, typer.Option(envvar="REPLAN_HOST", metavar="IP", help="The address to listen on; with a token any.")
     ] = LOOPBACK,
     port: Annotated[int, typer.Option(envvar="REPLAN_PORT", min=0, max=65535, help="0 takes a free one.")] = PORT,
+    people: Annotated[
+        Path | None,
+        typer.Option(
+            "--people", envvar=VARIABLE, metavar="FILE", help="Who has a token, a name of a proxy, or a role."
+        ),
+    ] = None,
+    door_key: Annotated[
+        Path | None,
+        typer.Option(envvar=KEY_VARIABLE, metavar="FILE", help="The key that vouches for the people of --people."),
+    ] = None,
     common: Common,
 ) -> int:
     require_extra("`serve`", "web")
     from console.serving.access import Access, is_loopback  # of the extra, like what follows
 
-    access = Access.of_environment()
+    access = Access.of_environment(people, door_key)
     place = _sign_in_place(access) if os.environ.get(PROVIDER) else None
-    if not is_loopback(host) and access.token is None:
+    if not is_loopback(host) and access.is_open:
         reason = f"--host {host} would let everybody who reaches it start tasks and approve calls"
-        raise Problem("usage", reason, "set REPLAN_TOKEN too, or leave --host out")
+        raise Problem("usage", reason, "set REPLAN_TOKEN too, give --people, or leave --host out")
     origin = os.environ.get(WEB_UI, "").rstrip("/")
     if origin and not _is_origin(origin):
         reason = f"{WEB_UI}={origin} is no origin, so no browser would be let in"
@@ -55,7 +67,7 @@ async def serve_command(
     client = Client(await common.connected(), queue=common.queue)
     # Half of the connections is for all requests that are no streams.
     app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=origin, provider=place)
-    how = "with a token" if access.token else "for this machine only"
+    how = "for this machine only" if access.is_open else "with a token"
 
     def ready(url: str) -> None:
         print(f"ready  {url}  {how}  queue {common.queue}  API {url}/openapi.json", flush=True)
@@ -73,7 +85,7 @@ def _sign_in_place(access: "Access") -> "Mount":
     from extras.web.provider import Provider
 
     page = os.environ.get("REPLAN_PAGE", "").rstrip("/")
-    return sign_in_place(Provider.of_environment(), page, lambda person: access.session(person.name))
+    return sign_in_place(Provider.of_environment(), page, lambda person: access.session_with_provider(*person))
 
 
 def _is_origin(text: str) -> bool:

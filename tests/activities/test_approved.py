@@ -80,7 +80,9 @@ class House:
 
     def __init__(self, folder: Path) -> None:
         """Ann and cleo are in finance, bob is in sales, dora is on the board; fay has left."""
-        self.signers = {name: Signer.new(folder / name) for name in ("desk", "old", "gone", "next", "foreign", "bob")}
+        self.signers = {
+            name: Signer.new(folder / name, name) for name in ("desk", "old", "gone", "next", "foreign", "bob")
+        }
         days = {"desk": (-9, None, None), "old": (-9, -1, None), "gone": (-9, None, -1), "next": (1, None, None)}
         keys = {
             name: self.signers[name]

@@ -79,7 +79,7 @@ class Office:
     @classmethod
     def of(cls, folder: Path) -> "Office":
         """Ann and cleo are in finance, bob is in sales, dora is on the board."""
-        door = Signer.new(folder / "door.key")
+        door = Signer.new(folder / "door.key", "desk")
         roles = {"ann": "finance", "bob": "sales", "cleo": "finance", "dora": "board"}
         file = PeopleFile(
             people=tuple(Person(name=name, roles=(role,), also=(f"{name}@shop",)) for name, role in roles.items()),

@@ -21,6 +21,7 @@ from workflows.arguments import require_argument, undecoded
 from workflows.calls.scheduling import InternalActivityFailed, OwnAttempts, OwnCall
 from workflows.faults import retries
 from workflows.people.requests import MAX_NAME, MAX_WORDS, HumanRequest, Resolution
+from workflows.people.statement import Statement
 from workflows.people.updates import RESOLVE
 from workflows.plans import own_activities
 from workflows.plans.catalogue import ToolSpec
@@ -58,6 +59,8 @@ class Resolve(BaseModel, frozen=True):
     queue: str = Field(min_length=1)
     by: str = Field(default="", max_length=MAX_NAME)
     note: str = Field(default="", max_length=MAX_WORDS)
+    statement: Statement | None = Field(default=None, exclude_if=lambda stated: stated is None)
+    """What a door has signed about who says so, for the record; None if no door knew who that is."""
 
 
 class Search(BaseModel, frozen=True):

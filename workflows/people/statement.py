@@ -11,8 +11,9 @@ from pydantic import AwareDatetime, BaseModel, Field
 from workflows.json_values import canonical, digest
 from workflows.marks import Kept
 
-START, UNDO = "start", "undo"
-"""The `choice` of a statement about who started a task, and about who lets calls undo effects."""
+START, RESOLVE, UNDO = "start", "resolve", "undo"
+"""The `choice` of a statement that is no answer: about who started a task, resolved an incident, or lets calls undo
+effects."""
 MAX_ROLES, MAX_CALLS = 20, 1_000
 MAX_SIGNED = 200
 """The most characters of a text in a statement."""

@@ -16,7 +16,7 @@ from client.problem import Problem, ProblemKind
 from client.tasks import Handle
 from client.undo import PlannedUndo, PlannedUndoCall, plan as plan_undo, undo, with_code
 from console.serving.problems import status_of
-from extras.web.api import client_of, rollback_fields, task_of, within
+from extras.web.api import client_of, rollback_fields, task_of, voucher_of, within
 from extras.web.page.cards import with_all_arguments
 from extras.web.page.effects import effect_rows
 from extras.web.page.inputs import Mistakes, RejectedForm, argument_fields, arguments, json_value, misfits, value_text
@@ -56,7 +56,7 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
             values["call"] = form.get("call", "")
         if choice is Choice.APPROVE_ALL:
             values["others"] = form.get("others", "").split()
-        await people.answer(task, choice, **values)
+        await people.answer(task, choice, voucher=voucher_of(request), **values)
     except Problem as problem:
         return await _refused_response(request, task, problem, RejectedForm.of(problem, number, choice, form))
     if form.get("from") == "inbox":
@@ -198,17 +198,19 @@ def _call_rows(planned: PlannedUndo) -> list[tuple[PlannedUndoCall, str, list[tu
 @router.post("/ui/tasks/{id}/{what}")
 async def act(request: Request, id: str, what: str) -> Response:
     task, form = await task_of(request, id), await read_form(request)
-    client = client_of(request).temporal
+    client, voucher = client_of(request).temporal, voucher_of(request)
     try:
         match what:
             case "cancel":
                 await TaskHandle(client, task.id).cancel(undo=bool(form.get("undo")))
             case "extend":
                 values = _form_values(Choice.EXTEND, form)
-                await people.answer(task, Choice.EXTEND, form.get("key") or None, **values, by=name_of_visitor(request))
+                values |= {"by": name_of_visitor(request)}
+                await people.answer(task, Choice.EXTEND, form.get("key") or None, voucher=voucher, **values)
             case "undo":
                 confirm = with_code(form.get("confirm") or None)
-                found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
+                undoing = undo(client, task, View(), is_attended=False, confirm=confirm, voucher=voucher)
+                found = await within(undoing)
                 rows = _call_rows(found.planned) if found and found.planned else []
                 return render(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "rows": rows})
             case _:

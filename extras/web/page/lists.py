@@ -99,7 +99,7 @@ async def resolve(request: Request, cause: str) -> Response:
 
     try:
         how = {"by": name_of_visitor(request), "note": form.get("note", "")[:4000]}
-        done, is_ended = await resolve_incident(client_of(request), named, **how, queue=form.get("queue") or None)
+        done, is_ended = await resolve_incident(request, named, **how, queue=form.get("queue") or None)
     except Problem as problem:
         return await refuse(problem.sentence(on_page))
     if done.fate is Fate.FAILED_AGAIN:

@@ -38,13 +38,14 @@ def sign_in_place(provider: Provider, page: str, session_of: Callable[[SignedIn]
         next = str(request.session.get("next", ""))
         try:
             person = await provider.finish(request)
+            session = session_of(person)
         except Denied as denied:
             return _problem(request, denied)
         finally:
             request.session.clear()
         # No redirect: the browser would follow it as the provider's, without the session's cookie, which is strict.
         response = render(request, "signed_in.html", next=local_path(request, next), name=person.name)
-        begin_session(request, response, session_of(person))
+        begin_session(request, response, session)
         return response
 
     router = Router([Route("/", there), Route("/back", back)])

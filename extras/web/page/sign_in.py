@@ -5,7 +5,7 @@ import asyncio
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from console.serving.access import COOKIE, SESSION_SECONDS, name_of
+from console.serving.access import COOKIE, SESSION_SECONDS, Denied, name_of
 from extras.web.page.reaching import PageRoute
 from extras.web.page.rendering import home_of, local_path, read_form, render
 
@@ -21,14 +21,14 @@ async def login_page(request: Request, next: str = "") -> Response:
 async def login(request: Request) -> Response:
     form, access = await read_form(request), request.app.state.access
     name, back = name_of(form.get("name", "")), local_path(request, form.get("next", ""))
-    wrong = "" if name else "Write your name: the histories of what you answer have it."
-    if not access.is_token(form.get("token", "")):
-        await asyncio.sleep(0.5)
-        wrong = "The token is wrong."
-    if wrong:
-        return render(request, "login.html", 401, next=back, wrong=wrong, name=name)
+    try:
+        session = access.sign_in(form.get("token", ""), name)
+    except Denied as denied:
+        if denied.code != "no_name":
+            await asyncio.sleep(0.5)
+        return render(request, "login.html", denied.status, next=back, wrong=str(denied), name=name)
     response = RedirectResponse(back, 303)
-    begin_session(request, response, access.session(name))
+    begin_session(request, response, session)
     return response
 
 
