@@ -96,9 +96,13 @@ class Access:
     """The people and programs with tokens of their own; None if nobody has one."""
     door: Signer | None = None
     """The key that vouches for people; None if nothing does."""
+    has_provider: bool = False
+    """Whether people sign in with an identity provider."""
 
     @classmethod
-    def of_environment(cls, people: Path | None = None, door_key: Path | None = None) -> Self:
+    def of_environment(
+        cls, people: Path | None = None, door_key: Path | None = None, *, has_provider: bool = False
+    ) -> Self:
         """The rules that the environment sets, with the people file `people` and the key file `door_key`.
 
         Raises Problem for what cannot be used: a bad token, a header without a token, a file, or a key that the people
@@ -108,7 +112,7 @@ class Access:
             known, door = KnownPeople(people) if people else None, Signer.read(door_key) if door_key else None
         except BadPeople as error:
             raise Problem("misconfigured", error.reason, error.remedy) from error
-        return cls(os.environ.get(TOKEN) or None, os.environ.get(IDENTITY_HEADER) or None, known, door)
+        return cls(os.environ.get(TOKEN) or None, os.environ.get(IDENTITY_HEADER) or None, known, door, has_provider)
 
     def __post_init__(self) -> None:
         """Raises Problem for a token that is too short or has unusable characters, and for a header without a token.
@@ -143,7 +147,7 @@ class Access:
     @property
     def is_open(self) -> bool:
         """Whether everybody who reaches the server has access; then it listens on loopback only."""
-        return self.token is None and self.people is None
+        return self.token is None and self.people is None and not self.has_provider
 
     def check_site(self, method: str, headers: Mapping[str, str]) -> None:
         """Reject a request that another website makes a browser send.
@@ -248,9 +252,10 @@ class Access:
 
     def session_with_provider(self, name: str, roles: Sequence[str]) -> str:
         """The session of a person whom an identity provider knows. Raises Denied if the people file has ended them."""
-        return self._session_of(self._from_provider(name, tuple(roles)))
+        return self._session_of(self.from_provider(name, tuple(roles)))
 
-    def _from_provider(self, name: str, roles: tuple[str, ...]) -> Visitor:
+    def from_provider(self, name: str, roles: tuple[str, ...]) -> Visitor:
+        """A person whom an identity provider knows. Raises Denied if the people file has ended them."""
         person = self._file.person(name)
         if person is not None and person.is_over(datetime.now(UTC)):
             raise Denied(403, "removed", f"{person.name} may not use this server any more", "ask who runs it")
@@ -280,7 +285,7 @@ class Access:
         if not isinstance(kept, dict):
             return None
         if kept["how"] == "provider":
-            return self._from_provider(kept["name"], tuple(kept["roles"]))
+            return self.from_provider(kept["name"], tuple(kept["roles"]))
         person = self._file.active(kept["name"], datetime.now(UTC))
         if person is None or not person.token or person.token[:MARK] != kept["mark"]:
             return None

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from mimetypes import guess_type
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from anyio import BrokenResourceError
@@ -16,14 +16,13 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import Mount
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from temporalio.service import RPCError
 
 from client.client import Client
 from client.problem import Problem
 from client.tasks import similar_ids
-from console.serving.access import Access, Denied
+from console.serving.access import Access, Denied, Visitor
 from console.serving.problems import MEDIA_TYPE, ProblemDocument, body_of, denial, problem_of, status_of
 from extras.web import api, codec
 from extras.web.page import answers, inbox, lists, sign_in, task
@@ -37,6 +36,9 @@ from runtime.payloads import NoKey
 from runtime.process import version
 from runtime.validation import expected
 from workflows.text import shorten
+
+if TYPE_CHECKING:
+    from extras.web.provider import Provider
 
 MAX_BODY = 1024 * 1024
 """The most bytes of a request body; a task and an answer are smaller."""
@@ -55,12 +57,12 @@ HEADERS: Mapping[str, str] = {
 
 
 def make_app(
-    client: Client, access: Access, *, max_streams: int, web_ui: str = "", provider: Mount | None = None
+    client: Client, access: Access, *, max_streams: int, web_ui: str = "", provider: "Provider | None" = None
 ) -> FastAPI:
     """Make the server of one task queue; `access` has the rules of access, `max_streams` is the limit of event streams.
 
-    `web_ui` is the origin of a Temporal web UI for which this server is the codec endpoint; empty for none. `provider`
-    is where people sign in with an identity provider; None for no such place.
+    `web_ui` is the origin of a Temporal web UI for which this server is the codec endpoint; empty for none. With a
+    `provider`, the people that it knows sign in at the page, and programs send their ID tokens.
     """
     streams = Streams(client.temporal, client.queue, max_streams)
 
@@ -86,13 +88,15 @@ def make_app(
     for part in (sign_in, inbox, task, answers, lists):
         app.include_router(part.router)
     if provider is not None:
-        app.router.routes.append(provider)
+        from extras.web.page.provider import sign_in_place  # of an extra of its own
+
+        app.router.routes.append(sign_in_place(provider, lambda person: access.session_with_provider(*person)))
     app.add_api_route("/static/{name}", static, include_in_schema=False)
     app.add_api_route("/health/live", live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)
     for error in (Problem, NoKey, RPCError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, error_response)
-    app.add_middleware(Gate, access=access, web_ui=web_ui)
+    app.add_middleware(Gate, access=access, web_ui=web_ui, provider=provider)
     return app
 
 
@@ -193,8 +197,8 @@ def _of_address(request: Request, error: HTTPException, *, is_page: bool) -> tup
 class Gate:
     """Middleware before all routes: checks the sender and the site of a request, and sets headers of each response."""
 
-    def __init__(self, app: ASGIApp, access: Access, web_ui: str) -> None:
-        self._app, self._access, self._web_ui = app, access, web_ui
+    def __init__(self, app: ASGIApp, access: Access, web_ui: str, provider: "Provider | None" = None) -> None:
+        self._app, self._access, self._web_ui, self._provider = app, access, web_ui, provider
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -228,13 +232,13 @@ class Gate:
                 raise HTTPException(413, f"send at most {MAX_BODY:,} bytes")
             return message
 
-        respond = self._response(scope, is_of_web_ui=is_of_web_ui) or self._app
+        respond = await self._response(scope, is_of_web_ui=is_of_web_ui) or self._app
         try:
             await respond(scope, receive_at_most, send_with_headers)
         except* (BrokenResourceError, ClientDisconnect):
             pass  # the client left, while FastAPI passed an event on to it or before its whole body was there
 
-    def _response(self, scope: Scope, *, is_of_web_ui: bool) -> Response | None:
+    async def _response(self, scope: Scope, *, is_of_web_ui: bool) -> Response | None:
         """The response to a request that ends here, such as a denial; None if the request may reach its route.
 
         `is_of_web_ui`: a page of the Temporal web UI sent the request, and the request is for the codec endpoint.
@@ -245,7 +249,7 @@ class Gate:
             self._access.check_site("GET" if is_of_web_ui else scope["method"], headers)
             if is_of_web_ui and scope["method"] == "OPTIONS":  # a browser asks before it sends, without who asks
                 return Response(status_code=204)
-            visitor = self._access.visitor(headers)
+            visitor = await self._known_by_provider(headers) or self._access.visitor(headers)
             if visitor and not path.startswith(OPEN):
                 check_scope(visitor, scope["method"], path)
         except Denied as denied:
@@ -260,3 +264,10 @@ class Gate:
             return Response('<!doctype html><meta http-equiv="refresh" content="0">', media_type="text/html")
         query = f"?{scope['query_string'].decode('ascii', 'replace')}" if scope["query_string"] else ""
         return RedirectResponse(f"/login?next={quote(path + query, safe='')}", 303)
+
+    async def _known_by_provider(self, headers: Headers) -> Visitor | None:
+        """The person of an ID token; None for a request without one. Raises Denied if the token is wrong."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        if self._provider is None or scheme.lower() != "bearer" or token.count(".") != 2:
+            return None
+        return self._access.from_provider(*await self._provider.of_token(token.strip()))

@@ -15,9 +15,7 @@ from runtime.people_file import KEY_VARIABLE, VARIABLE
 from workflows.commands import WORKER
 
 if TYPE_CHECKING:
-    from starlette.routing import Mount
-
-    from console.serving.access import Access
+    from extras.web.provider import Provider
 
 LOOPBACK = "127.0.0.1"
 PORT = 8300
@@ -50,8 +48,8 @@ async def serve_command(
     require_extra("`serve`", "web")
     from console.serving.access import Access, is_loopback  # of the extra, like what follows
 
-    access = Access.of_environment(people, door_key)
-    place = _sign_in_place(access) if os.environ.get(PROVIDER) else None
+    provider = _provider() if os.environ.get(PROVIDER) else None
+    access = Access.of_environment(people, door_key, has_provider=provider is not None)
     if not is_loopback(host) and access.is_open:
         reason = f"--host {host} would let everybody who reaches it start tasks and approve calls"
         raise Problem("usage", reason, "set REPLAN_TOKEN too, give --people, or leave --host out")
@@ -66,7 +64,7 @@ async def serve_command(
     most = most_connections()
     client = Client(await common.connected(), queue=common.queue)
     # Half of the connections is for all requests that are no streams.
-    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=origin, provider=place)
+    app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=origin, provider=provider)
     how = "for this machine only" if access.is_open else "with a token"
 
     def ready(url: str) -> None:
@@ -78,14 +76,12 @@ async def serve_command(
     return Exit.COMPLETED
 
 
-def _sign_in_place(access: "Access") -> "Mount":
-    """Where people sign in with the identity provider that the environment names. Raises Problem if it is none."""
-    require_extra(f"{PROVIDER}", "provider")
-    from extras.web.page.provider import sign_in_place
+def _provider() -> "Provider":
+    """The identity provider that the environment names. Raises Problem if it is none."""
+    require_extra(PROVIDER, "provider")
     from extras.web.provider import Provider
 
-    page = os.environ.get("REPLAN_PAGE", "").rstrip("/")
-    return sign_in_place(Provider.of_environment(), page, lambda person: access.session_with_provider(*person))
+    return Provider.of_environment()
 
 
 def _is_origin(text: str) -> bool:

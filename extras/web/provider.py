@@ -27,6 +27,7 @@ from workflows.people.statement import MAX_ROLES
 VARIABLE = "REPLAN_PROVIDER"
 CLIENT, SECRET = f"{VARIABLE}_CLIENT", f"{VARIABLE}_SECRET"
 NAME, ROLES = f"{VARIABLE}_NAME", f"{VARIABLE}_ROLES"
+PAGE = "REPLAN_PAGE"
 SCOPE = "openid profile email"
 MAX_ROLE = 80
 """The most characters of a role that a claim gives."""
@@ -50,6 +51,8 @@ class Provider:
     secret: str | None = field(default=None, repr=False)
     name_claim: str = "email"
     roles_claim: str = "groups"
+    page: str = ""
+    """The URL of this server as people open it; empty for the one in each request."""
     _app: StarletteOAuth2App = field(init=False, repr=False, compare=False)
 
     @classmethod
@@ -67,6 +70,7 @@ class Provider:
                 "usage", f"{VARIABLE} needs {CLIENT}", "give the client id that the provider has for this page"
             )
         named = {"name_claim": os.environ.get(NAME), "roles_claim": os.environ.get(ROLES)}
+        named["page"] = os.environ.get(PAGE, "").rstrip("/")
         secret = os.environ.get(SECRET) or None
         return cls(issuer, client_id, secret, **{name: value for name, value in named.items() if value})
 

@@ -19,16 +19,13 @@ SECONDS = 600
 """How long a person may take to sign in at the provider."""
 
 
-def sign_in_place(provider: Provider, page: str, session_of: Callable[[SignedIn], str]) -> Mount:
-    """The routes below PATH. `session_of` makes the session of a person.
-
-    `page` is the URL of this server as people open it; empty for the one in the request.
-    """
+def sign_in_place(provider: Provider, session_of: Callable[[SignedIn], str]) -> Mount:
+    """The routes below PATH. `session_of` makes the session of a person."""
 
     async def there(request: Request) -> Response:
         request.session.clear()  # what was begun before cannot be finished any more
         request.session["next"] = local_path(request, request.query_params.get("next", ""))
-        base = page or f"{request.url.scheme}://{request.url.netloc}"
+        base = provider.page or f"{request.url.scheme}://{request.url.netloc}"
         try:
             return await provider.begin(request, f"{base.rstrip('/')}{PATH}/back")
         except Denied as denied:
@@ -50,7 +47,7 @@ def sign_in_place(provider: Provider, page: str, session_of: Callable[[SignedIn]
 
     router = Router([Route("/", there), Route("/back", back)])
     # Lax: the provider sends the person back, and the cookie with the state has to come along.
-    is_secure = page.startswith("https://")
+    is_secure = provider.page.startswith("https://")
     return Mount(PATH, SessionMiddleware(router, secrets.token_hex(), COOKIE, SECONDS, PATH, "lax", is_secure))
 
 

@@ -6,14 +6,17 @@ import sys
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
+import pytest
 
 from extras.web.tests.serving import TOKEN, Served, serving
 from runtime.dev_server import DevServer, free_port
+from runtime.people_file import PeopleFile, Person
 
 USERS: Mapping[str, Mapping[str, Any]] = {
     "ann": {"email": "ann@shop.example", "email_verified": True, "groups": ["finance"]},
@@ -46,9 +49,9 @@ async def provider(*options: str) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def page(address: str, folder: Path, issuer: str, **variables: str) -> AsyncIterator[Served]:
-    known: dict[str, Any] = {"REPLAN_PROVIDER_CLIENT": CLIENT, "REPLAN_PROVIDER_SECRET": "a-secret", **variables}
-    async with serving(address, folder, token=TOKEN, REPLAN_PROVIDER=issuer, **known) as served:
+async def page(address: str, folder: Path, issuer: str, *options: str, token: str = TOKEN) -> AsyncIterator[Served]:
+    known: dict[str, Any] = {"REPLAN_PROVIDER_CLIENT": CLIENT, "REPLAN_PROVIDER_SECRET": "a-secret"}
+    async with serving(address, folder, *options, token=token, REPLAN_PROVIDER=issuer, **known) as served:
         yield served
 
 
@@ -109,6 +112,48 @@ async def test_only_a_sign_in_that_this_browser_began_can_be_finished(server: De
     assert "evil.example" in mixed.text and "evil.example" not in local.text and local.status_code == 200
     assert "has not verified the address" in refused["bob"].text
     assert "does not tell the claim email" in refused["eve"].text
+
+
+async def id_token(issuer: str, client: str = CLIENT, sub: str = "ann") -> str:
+    """The ID token of a person, as a program of this client gets it."""
+    about = {"client_id": client, "redirect_uri": "http://127.0.0.1/", "scope": "openid email", "response_type": "code"}
+    async with httpx2.AsyncClient(trust_env=False) as there:
+        answered = await there.post(f"{issuer}/oauth2/authorize", params=about, data={"sub": sub})
+        code = parse_qs(urlsplit(answered.headers["location"]).query)["code"][0]
+        asked = {"grant_type": "authorization_code", "code": code, "redirect_uri": about["redirect_uri"]}
+        given = await there.post(f"{issuer}/oauth2/token", data=asked, auth=(client, "a-secret"))
+    return str(given.json()["id_token"])
+
+
+@pytest.mark.full
+async def test_a_program_sends_the_id_token_of_a_person(server: DevServer, tmp_path: Path) -> None:
+    """For this client alone, and not after its end; without any token, nobody comes in."""
+    people, file = PeopleFile(people=(Person(name="ann", also=("ann@shop.example",)),)), tmp_path / "people.json"
+    people.write(file)
+    async with (
+        provider("--token-max-age", "6") as issuer,
+        page(server.address, tmp_path, issuer, "--people", str(file), token="") as served,
+        served.visit() as nobody,
+    ):
+        token = await id_token(issuer)
+        stranger = [await nobody.get("/tasks"), await nobody.get("/ui/tasks")]
+        tokens = {"true": token, "another client": await id_token(issuer, "another"), "cut": token[:-9]}
+        tokens["unsigned"] = f"{token.rpartition('.')[0]}."
+        told: dict[str, int] = {}
+        for name, sent in tokens.items():
+            async with served.visit(sent) as program:
+                told[name] = (await program.get("/tasks")).status_code
+        person = people.people[0].model_copy(update={"until": datetime.now(UTC)})
+        people.model_copy(update={"people": (person,)}).write(file)
+        async with served.visit(token) as program:
+            removed = await program.get("/tasks")
+            people.write(file)
+            await asyncio.sleep(6.5)
+            told["ended"] = (await program.get("/tasks")).status_code
+
+    assert [one.status_code for one in stranger] == [401, 303]
+    assert told == {"true": 200, "another client": 401, "cut": 401, "unsigned": 401, "ended": 401}
+    assert (removed.status_code, removed.json()["code"]) == (403, "removed")
 
 
 async def test_a_provider_that_does_not_answer_is_named(server: DevServer, tmp_path: Path) -> None:
