@@ -31,6 +31,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
+from activities.boundary.approved import Verifier
 from activities.boundary.attempt import attempt_of
 from activities.boundary.breakers.rows import Breakers
 from activities.boundary.breakers.states import Breaker, BreakerState
@@ -109,6 +110,8 @@ class Host:
     notifies: str = ""
     """The name of the receiver of notifications about requests to people; empty if there is none."""
     breakers: Breakers | None = None
+    people: Verifier | None = None
+    """Knows who may approve; None if this worker knows nobody."""
 
     async def card(self) -> WorkerCard:
         """The state of the worker. All places are checked at the same time, which takes at most about LOOK_SECONDS."""
@@ -128,6 +131,7 @@ class Host:
             capacity=self.capacity() if self.capacity else None,
             notifies=self.notifies,
             breakers=await self._breaker_cards(),
+            approvers=tuple(self.people.approvers()) if self.people else None,
         )
 
     async def _breaker_cards(self) -> tuple[BreakerCard, ...] | None:

@@ -353,6 +353,7 @@ async def open_parts(
                 lambda: boundary.capacity(options.slots),
                 abilities.receiver.name if abilities.receiver else "",
                 boundary.breakers,
+                people,
             ),
             vault=Vault(databases.store, namespace),
             buckets=buckets,

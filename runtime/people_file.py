@@ -12,7 +12,8 @@ import hmac
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -25,6 +26,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 from runtime.settings import WithRemedy
 from runtime.validation import first_mistake
 from workflows.commands import command
+from workflows.people.approvers import PERSON as PERSON_OF, ROLE as ROLE_OF
 from workflows.people.requests import MAX_NAME
 from workflows.people.statement import Statement
 from workflows.text import capitalised
@@ -305,6 +307,15 @@ class KnownPeople:
         if seen is None or seen != self._seen:
             self._file, self._seen = PeopleFile.read(self.path), seen
         return self._file
+
+    def approvers(self) -> Collection[str]:
+        """The roles and people that the file knows now, as a rule names them; an unreadable file knows nobody."""
+        with suppress(BadPeople):
+            people, now = self.now().people, datetime.now(UTC)
+            active = [person for person in people if not person.is_over(now)]
+            roles = {f"{ROLE_OF}{role}" for person in active for role in person.roles}
+            return sorted(roles | {f"{PERSON_OF}{person.name}" for person in active})
+        return ()
 
     def verified(self, statement: Statement, *, is_past: bool = False) -> Statement:
         """See `PeopleFile.verified`; with `is_past`, as of when it was made. An unreadable file knows nobody."""

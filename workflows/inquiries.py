@@ -119,6 +119,8 @@ class WorkerCard(BaseModel, frozen=True):
     """The receiver that is notified of requests to people, without secrets; empty if there is none."""
     breakers: tuple[BreakerCard, ...] | None = None
     """The circuit breakers of tools that have failed; None if the store cannot be read."""
+    approvers: tuple[str, ...] | None = None
+    """The roles and people of its people file, as a tool names them (`role:finance`); None without a people file."""
 
 
 class EffectCard(BaseModel, frozen=True):

@@ -4,6 +4,7 @@ Read before the tool is called. Who reaches the Temporal server can write any he
 they cannot write is the signature of a door, so only signed statements count where a tool says who must approve.
 """
 
+from collections.abc import Collection
 from typing import Protocol
 
 from pydantic import BaseModel, JsonValue
@@ -34,12 +35,19 @@ class Verifier(Protocol):
         """
         ...
 
+    def approvers(self) -> Collection[str]:
+        """Whom a rule may name so that somebody is meant: `role:finance`, `person:ann`."""
+        ...
+
 
 class Nobody:
     """The verifier of a worker without a people file."""
 
     def verified(self, statement: Statement, *, is_past: bool = False) -> Statement:
         raise ValueError("this worker has no --people, so it knows nobody")
+
+    def approvers(self) -> Collection[str]:
+        return ()
 
 
 class Approvals:

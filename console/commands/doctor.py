@@ -81,6 +81,7 @@ OF_WORKER = (
     "capacity",
     "notifications",
     "breakers",
+    "people",
     "tools",
 )
 
@@ -152,6 +153,7 @@ def of_worker(
         _capacity(card.capacity),
         Check("notifications", Status.OK, card.notifies or nobody),
         _breakers(card.breakers),
+        _people(found, card.approvers),
         *of_tools(found),
     ]
 
@@ -292,6 +294,21 @@ def _breakers(breakers: Sequence[BreakerCard] | None) -> Check:
     named = few([f"{card.kind} ({card.code or 'unknown'})" for card in left], MAX_NAMED)
     remedy = f"check what they call; `{starter('breakers')}` says since when"
     return Check("breakers", Status.WARN, f"left alone, since they failed: {named}", remedy)
+
+
+def _people(found: ToolsFindings, known: Sequence[str] | None) -> Check:
+    """The check whether people are known, and whether somebody is meant by each role and name in a rule."""
+    rules = {card.spec.kind: card.spec.approvers for card in found.tools if card.spec.approvers}
+    if known is None:
+        claims = "no tool says who must approve, so the name of who answers is a claim (docs/approvers.md)"
+        return Check("people", Status.OK, claims)
+    of_nobody = {kind: [name for name in (*rule.by, *rule.then) if name not in known] for kind, rule in rules.items()}
+    unknown = [f"{kind} names {', '.join(names)}" for kind, names in of_nobody.items() if names]
+    if not unknown:
+        said = "each role and person that a tool names is known" if rules else "no tool says who must approve"
+        return Check("people", Status.OK, said)
+    remedy = f"`{starter('people', 'change', 'NAME', '--roles', 'ROLES')}` gives a role, or correct by= of the tool"
+    return Check("people", Status.WARN, f"nobody in the people file is meant: {few(unknown, MAX_NAMED, '; ')}", remedy)
 
 
 def _capacity(capacity: Capacity | None) -> Check:

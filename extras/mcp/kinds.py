@@ -14,6 +14,7 @@ from activities import sends
 from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, unsent
 from activities.storage.store import time_limit
 from activities.toolbox.declare import companions, conditions
+from activities.toolbox.declare.approval import Approval
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.tool import Companion, Tool, ToolOptions, ToolOrigin
@@ -305,6 +306,8 @@ class ForeignTool:
             for name in ("settle", "ensure", "approve", "retry", "timeout", "authority", "content", "service", "limit")
             if (value := getattr(row, name)) is not None
         }
+        if isinstance(row.approve, tools_file.ApproveTable):
+            options["approve"] = Approval(**dict(row.approve))
         options["untrusted"] = not server.trusted_results if row.untrusted is None else row.untrusted
         options["credential"] = row.credential or server.credential
         if self.effect not in (Effect.READ, Effect.TRANSACTIONAL):

@@ -13,7 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Strict,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from activities.borders.declared import CODES
@@ -54,6 +64,24 @@ class ReconcileTable(CompanionTable):
     """The path to the result of the call in the read's result; by default the whole."""
 
 
+class ApproveTable(_Table):
+    """Which calls people must approve, and which people: the fields of `Approval`, which checks them."""
+
+    when: str = "always"
+    by: Any = ()
+    count: Annotated[int, Strict()] = 1
+    not_starter: Flag = False
+    after: str = ""
+
+
+TEXT, TABLE = "text", ""
+"""The tags of an option's two forms; that of a table stands in the path of a mistake, where it is left out."""
+Approve = Annotated[
+    Annotated[str, Tag(TEXT)] | Annotated[ApproveTable, Tag(TABLE)],
+    Discriminator(lambda value: TEXT if isinstance(value, str) else TABLE),
+]
+
+
 class ToolTable(_Table):
     """The options of one tool; an option that is left out has the default of a Python tool."""
 
@@ -79,7 +107,7 @@ class ToolTable(_Table):
 
     # Read around each call
     ensure: str | None = None
-    approve: str | None = None
+    approve: Approve | None = None
     retry: str | None = None
     timeout: Number | None = None
 
@@ -192,7 +220,7 @@ def read(path: Path) -> ToolsFile:
 
 def line_of(text: str, loc: Sequence[Any]) -> str:
     """`:LINE` of the entry with the path `loc`, or of the nearest entry on the way to it; empty if there is none."""
-    wanted = tuple(str(part) for part in loc if part != "[key]")
+    wanted = tuple(str(part) for part in loc if part not in ("[key]", TABLE))
     best, found = 0, ""
     for entry in places(text):
         common = min(len(entry.path), len(wanted))
@@ -242,7 +270,7 @@ def _path(dotted: str) -> tuple[str, ...]:
 
 
 def _message(mistake: Mapping[str, Any]) -> str:
-    loc = [str(part) for part in mistake["loc"] if part != "[key]"]
+    loc = [str(part) for part in mistake["loc"] if part not in ("[key]", TABLE)]
     setting = ".".join(loc)
     if mistake["type"] == "extra_forbidden":
         return f"{setting} is no setting{_instead(loc)}."
@@ -279,7 +307,12 @@ def _instead(loc: Sequence[str]) -> str:
         3: {"": ServerTable},
         4: {"oauth": OAuthTable},
         5: {"tools": ToolTable, "errors": ErrorRow},
-        6: {"observe": CompanionTable, "reconcile": ReconcileTable, "undo": CompanionTable},
+        6: {
+            "observe": CompanionTable,
+            "reconcile": ReconcileTable,
+            "undo": CompanionTable,
+            "approve": ApproveTable,
+        },
     }
     at = models.get(len(loc), {})
     model = at.get("") or (at.get(loc[2 if len(loc) < 6 else 4]) if len(loc) > 3 else None)

@@ -21,6 +21,7 @@ from runtime.queue_store import NamedStore, Record
 from tests.processes import ROOT, Processes
 from workflows.account.search_attributes import TYPES
 from workflows.inquiries import Place, ToolCard, ToolsFindings, WorkerCard, WorkerFindings
+from workflows.people.approvers import Approvers
 from workflows.plans.catalogue import CompanionSpec, Effect, Price, ToolSpec
 from workflows.task_queues import control_queue
 
@@ -28,7 +29,7 @@ QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")
 NAMES = ["server", "namespace", "web ui", "search attributes", "workflow tasks", "worker", "planner", "keys"]
 PLACES = ["store", "state", "documents", "workspace"]
-LAST = ["clocks", "capacity", "notifications", "breakers", "tools"]
+LAST = ["clocks", "capacity", "notifications", "breakers", "people", "tools"]
 TOOLS = """
 from pydantic import BaseModel
 
@@ -452,3 +453,26 @@ def test_workers_with_other_stores_are_a_failure(ids: list[str], recorded: str |
     found = of_stores(record, [ToolsFindings(planner="offline", store=id) for id in ids])
 
     assert [(check.status, check.found) for check in found] == ([(Status.FAIL, said)] if said else [])
+
+
+FINANCE = Approvers(by=("role:finance",), count=2)
+BOARD = Approvers(by=("role:finance", "person:ann"), after=3600, then=("role:board",))
+PEOPLE: list[tuple[tuple[str, ...] | None, list[Approvers | None], Status, str]] = [
+    (None, [None], Status.OK, "no tool says who must approve, so the name of who answers is a claim"),
+    (("role:finance",), [None], Status.OK, "no tool says who must approve"),
+    (("person:ann", "role:board", "role:finance"), [FINANCE, BOARD, None], Status.OK, "each role and person that"),
+    (("role:board",), [FINANCE], Status.WARN, "nobody in the people file is meant: t0 names role:finance"),
+    (("role:finance",), [FINANCE, BOARD], Status.WARN, "is meant: t1 names person:ann, role:board"),
+    ((), [FINANCE, BOARD], Status.WARN, "t0 names role:finance; t1 names role:finance, person:ann, role:board"),
+]
+
+
+@pytest.mark.parametrize(("known", "rules", "status", "words"), PEOPLE)
+def test_a_tool_whose_approvers_nobody_is_gets_a_warning(
+    known: tuple[str, ...] | None, rules: list[Approvers | None], status: Status, words: str
+) -> None:
+    """By the people file of the worker; without one, and without such a tool, names are claims."""
+    specs = [ToolSpec(kind=f"t{number}", effect=Effect.KEYED, approvers=rule) for number, rule in enumerate(rules)]
+    found = checks(findings("offline", *specs, worker=card(approvers=known)))["people"]
+
+    assert (found.status, words in found.found, bool(found.remedy)) == (status, True, status is Status.WARN)

@@ -14,7 +14,7 @@ from activities.providers.messages import AssistantTurn, Reply, StopReason, Tool
 from activities.toolbox.declare.arguments import added_arguments, approvals
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Companion, Tool
-from activities.toolbox.registry import Registry
+from activities.toolbox.registry import Registry, ToolMistakes
 from extras.mcp import kinds, tools_file
 from extras.mcp.config import Listing, ServerTool
 from extras.mcp.kinds import FilePlace, Made, McpServer, tools_of
@@ -430,3 +430,22 @@ def test_a_condition_names_an_argument_as_it_is(tmp_path: Path) -> None:
     asked = approvals({"shop.do": kind}, steps)
 
     assert [asked[step].asks for step in ("0", "1")] == ["yes", "no"]
+
+
+def test_a_tools_file_says_who_must_approve(tmp_path: Path) -> None:
+    """As `Approval` of a Python tool does, with the same checks; a condition alone names nobody."""
+    rule = "by = ['role:finance', 'person:ann'], count = 2, not_starter = true, after = '4h escalate role:board'"
+    schema = {"type": "object", "properties": {"amount": {"type": "number"}}}
+    whole = kind_of(tmp_path, listed(schema=schema), f"approve = {{ when = 'args.amount > 500', {rule} }}")
+    alone = kind_of(tmp_path, listed(schema=schema), "approve = 'args.amount > 500'")
+    with pytest.raises(ToolMistakes) as wrong:
+        kind_of(tmp_path, listed(), "approve = { by = 'finance', count = 2 }")
+    steps = [PlannedStep(step=str(amount), kind="shop.do", args={"amount": amount}) for amount in (501, 500)]
+    asked = approvals({"shop.do": whole}, steps)
+
+    assert whole.spec.approvers is not None and alone.spec.approvers is None
+    assert whole.spec.approvers.text() == (
+        "2 people with the role finance or ann, none of whom started the task, or later 2 people with the role board"
+    )
+    assert [asked[step].asks for step in ("501", "500")] == ["yes", "no"]
+    assert "approve: by is 'role:NAME' or 'person:NAME', or a list of them, and not 'finance'." in str(wrong.value)

@@ -48,7 +48,7 @@ settle = 1.5
 undo = { kind = "shop.undo" }
 fallback = "shop.other"
 ensure = "result.done"
-approve = "always"
+approve = { when = "always", by = "role:a", count = 2, not_starter = true, after = "4h escalate role:b" }
 retry = "once"
 timeout = 1
 untrusted = false
@@ -81,9 +81,10 @@ def test_a_file_may_have_every_word(tmp_path: Path) -> None:
     shop, far = read.servers["shop"], read.servers["far"]
     do, row, oauth = shop.tools["do"], shop.errors["sold out"], far.oauth
 
-    assert oauth is not None and do.reconcile is not None and do.effect is Effect.KEYED and do.authority == ("text",)
+    assert isinstance(do.approve, tools_file.ApproveTable) and oauth is not None
+    assert do.reconcile is not None and do.effect is Effect.KEYED and do.authority == ("text",)
     assert {*type(shop).model_fields} == {*shop.model_fields_set, *far.model_fields_set}
-    for filled in (do, row, oauth, do.reconcile):
+    for filled in (do, row, oauth, do.reconcile, do.approve):
         assert {*type(filled).model_fields} == {*filled.model_fields_set}
 
 
@@ -108,6 +109,17 @@ MISTAKES: list[tuple[str, int, str]] = [
         4,
         "_.errors.a = b.aplied is no setting: did you mean applied?",
     ),
+    (
+        f'{DO}approve = {{ by = "role:a", cuont = 2 }}\n',
+        4,
+        "_.tools.do.approve.cuont is no setting: did you mean count?",
+    ),
+    (
+        f'{DO}approve = {{ count = "2" }}\n',
+        4,
+        "_.tools.do.approve.count cannot be '2': input should be a valid integer",
+    ),
+    (f"{DO}approve = 5\n", 4, "_.tools.do.approve cannot be '5': write a table"),
     (f"{DO}undo = {{ using = {{}} }}\n", 4, "_.tools.do.undo.kind is missing"),
     (f'{TEXTS}"x" = {{ applied = "none" }}\n', 4, "_.errors.x.code is missing"),
     ("\n[servers.shop]\n", 2, '_ needs either command = [...] or url = "..."'),
