@@ -222,7 +222,7 @@ class _Change:
             raise Problem("usage", reason, f"`{starter('people', 'remove', self.name)}` ends it first")
         scopes = _listed(self.used["scopes"])
         if wrong := [scope for scope in scopes if scope not in SCOPES] or ([] if scopes else [self.used["scopes"]]):
-            raise Problem("usage", f"There is no scope {wrong[0]!r}", f"write some of {', '.join(SCOPES)}")
+            raise Problem("usage", f"There is no scope {wrong[0]!r} among {', '.join(SCOPES)}", "write some of these")
         self.token = new_token()
         fields = {"name": self.name, "scopes": scopes, "token": token_digest(self.token), "until": self._until(now)}
         machine = made(Machine, **fields)
@@ -255,7 +255,8 @@ class _Change:
             row = owner.model_copy(update={"keys": _withdrawn(owner.keys, now, key.id)})
             said = f"The key {key.id} of {owner.name} signs nothing more; what it signed before can be verified."
             return _Made(file.with_rows(row), row, said)
-        raise Problem("usage", f"There is no key {self.name!r}", f"`{starter('people', 'list')}` shows their ids")
+        reason = f"There is no key {self.name!r} of a door or a person"
+        raise Problem("usage", reason, f"`{starter('people', 'list')}` shows their ids")
 
     def _remove(self, file: PeopleFile, now: datetime) -> _Made:
         if person := file.active(self.name, now):
