@@ -5,6 +5,7 @@ Runs when a person is shown the requests of a task, and when the person answers 
 
 import asyncio
 import getpass
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -201,6 +202,12 @@ async def _vouched(
             return sent  # the task itself says it
     where = (execution.namespace, handle.id, execution.run_id)
     return sent.model_copy(update={"statement": voucher.of_answer(choice, sent, request, where)})
+
+
+def still_needed(said: str | None) -> int:
+    """How many more people must give the same answer, from the reply of a task; 0 if none must."""
+    found = re.search(r"\((\d+) of (\d+)\)$", said or "")
+    return int(found[2]) - int(found[1]) if found else 0
 
 
 async def _update_id(execution: WorkflowExecution, choice: Choice, sent: Given, key: str | None) -> str:

@@ -56,12 +56,13 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
             values["call"] = form.get("call", "")
         if choice is Choice.APPROVE_ALL:
             values["others"] = form.get("others", "").split()
-        await people.answer(task, choice, voucher=voucher_of(request), **values)
+        said = await people.answer(task, choice, voucher=voucher_of(request), **values)
     except Problem as problem:
         return await _refused_response(request, task, problem, RejectedForm.of(problem, number, choice, form))
     if form.get("from") == "inbox":
         answered = quote(f"{task.id} {number}", safe="")
-        return RedirectResponse(f"/ui/inbox?answered={answered}&choice={choice.value}", 303)
+        left = f"&left={people.still_needed(said)}" if people.still_needed(said) else ""
+        return RedirectResponse(f"/ui/inbox?answered={answered}&choice={choice.value}{left}", 303)
     return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}#{quote(number)}", 303)
 
 

@@ -21,8 +21,9 @@ from extras.web.api import client_of
 from extras.web.page.cards import RequestCard, cards_of
 from extras.web.page.reaching import PageRoute
 from extras.web.page.rendering import ASK_SECONDS, KINDS, render
-from workflows.people.card import Asker
+from workflows.people.card import Asker, more_text
 from workflows.people.requests import Choice, HumanRequest, RequestKind
+from workflows.text import capitalised
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -54,18 +55,21 @@ async def inbox(
     page: Annotated[int, Query(ge=1)] = 1,
     answered: str = "",
     choice: str = "",
+    left: Annotated[int, Query(ge=0, le=100)] = 0,
     kind: str = "",
     mine: bool = False,
 ) -> Response:
     """The inbox; with `kind` only requests of this kind, with `mine` only requests of tasks that the visitor started.
 
     `answered` is the request that was just answered, as `TASK REQUEST`, and `choice` is the answer.
+    `left` people more must give it, too.
     """
     client = client_of(request)
     visitor: Visitor | None = request.state.visitor
     waiting = await list_waiting(client.temporal)
     # The server's list is a moment behind what was answered just now.
-    waiting = [task for task in waiting if f"{task.task_id} {task.request.id}" != answered]
+    over = "" if left else answered
+    waiting = [task for task in waiting if f"{task.task_id} {task.request.id}" != over]
     own = _entries([task for task in waiting if visitor and visitor.name and task.by == visitor.name])
     everything = _entries(waiting)
     entries = [entry for entry in (own if mine else everything) if kind in ("", _kind_of(entry))]
@@ -78,7 +82,7 @@ async def inbox(
         asyncio.gather(*(_open_requests(client, task.task_id, task.request) for task in alone)),
         asyncio.gather(*(_is_silent(client, queue) for queue in queues)),
     )
-    cards = await _cards(request, alone, requests, answered)
+    cards = await _cards(request, alone, requests, over)
     hidden = {task.queue for task in alone if any(not card.is_known for card in cards[task.task_id])}
     known = {task.queue for task in alone if any(card.request.call for card in cards[task.task_id])}
     counts = {which: _counts(found, cards) for which, found in ((True, own), (False, everything))}
@@ -91,6 +95,7 @@ async def inbox(
         silent=[queue for queue, is_silent in zip(queues, silent, strict=True) if is_silent or queue in hidden - known],
         answered=answered.rpartition(" ")[0],
         choice=choice if choice in [*Choice] else "",
+        left=capitalised(more_text(left)) if left else "",
         tasks=len(waiting),
         is_compact=len(entries) > MANY,
         chips=_chips(counts[mine], counts[True].total(), kind, mine=mine, has_owners=any(task.by for task in waiting)),
