@@ -211,6 +211,26 @@ async def test_a_person_signs_in_at_the_page_with_their_own_token(desk: Office) 
     assert "The token is that of whole, a program" in of_program.text
 
 
+async def test_the_first_of_two_people_is_told_that_one_more_must(desk: Office) -> None:
+    """Nobody vouches for who started it, so two people must approve; the request stays in the inbox until then."""
+    async with desk.visit("operator", x_user="eve") as starter, desk.visit("") as ann, desk.visit("") as cleo:
+        id = await refunding(starter)
+        request = await asked(starter, id)
+        await signed_in(ann, desk.tokens["ann"])
+        await signed_in(cleo, desk.tokens["cleo"])
+        form = {"call": request["call"]["code"], "from": "inbox"}
+        where = f"/ui/tasks/{id}/requests/{request['id']}/approve"
+        first = await ann.post(where, data=form)
+        seen = await ann.get(first.headers["location"])
+        second = await cleo.post(where, data=form)
+        ended = await standing(starter, id, "completed")
+
+    assert first.headers["location"].endswith("&choice=approve&left=1")
+    assert "One more must answer alike." in seen.text and f'id="{id}' in seen.text
+    assert "left=" not in second.headers["location"]
+    assert [one["by"] for one in ended["requests"][0]["endorsed"]] == ["ann"]
+
+
 async def test_a_proxy_says_who_it_is_and_the_file_what_they_may(desk: Office) -> None:
     """Under any of a person's names; a name that the file does not have is a name, and nobody vouches for it. Beside
     another token than the proxy's, the header says nothing."""
