@@ -651,7 +651,7 @@ async def _record_on(settings: dict[str, str], scenarios: Sequence[Scenario]) ->
         folder, attributes = Path(name), search_attributes.TYPES
         spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes, dynamic=settings)
         async with DevServer(spec, await find_cli(print)) as server:
-            client, door = await connect(address=server.address, plain=True), Signer.new(folder / "door.key")
+            client, door = await connect(address=server.address, plain=True), Signer.new(folder / "door.key", "desk")
             keys = (door.public_key(datetime.now(UTC)),)
             PeopleFile(doors=(Door(name="desk", keys=keys),)).write(folder / "people.json")
             known = KnownPeople(folder / "people.json")
