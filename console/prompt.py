@@ -110,7 +110,7 @@ class PromptView(LiveView):
 
     def _report_closed(self, request: HumanRequest) -> None:
         now = next((current for current in self._requests if current.id == request.id), request)
-        self._reply_lines = requests.answered(now)
+        self._reply_lines = requests.answered(now) or requests.endorsed(now)
         self._is_void = self._is_void or bool(self._keyboard.text or self._chosen)
 
     def _take_line(self, line: str) -> None:
@@ -175,7 +175,10 @@ class PromptView(LiveView):
 
     def _request_lines(self, outcome: Outcome, width: int, height: int) -> list[str]:
         if self._shown is None:
-            return [*self._reply_lines, *([VOID] if self._is_void else [])]
+            # Others must answer them, too.
+            waiting = [request for request in self._requests if request.is_open and request.id in self._answered]
+            given = [line for request in waiting for line in requests.endorsed(request)[-1:]]
+            return [*self._reply_lines, *given, *([VOID] if self._is_void else [])]
         lines: list[str] = [requests.asked_line(self._shown, with_numbers=answers.are_numbered(self._shown))]
         lines += self._call_rows(self._shown, requests.asker(outcome), width, height - ROOM_BESIDE_CALL)
         lines += [f"    {count(self._waiting, 'more request')} after it."] if self._waiting else []

@@ -76,7 +76,7 @@ class Fields(TypedDict, total=False):
         str,
         Field(
             description="`fault`, `approval`, `question`, `budget`; of a notification `request.opened`,"
-            " `request.reminder`, `request.closed`."
+            " `request.reminder`, `request.escalated`, `request.closed`."
         ),
     ]
     answer: Annotated[str | None, Field(description="The answer, e.g. `retry`; null without one.")]

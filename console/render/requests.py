@@ -106,12 +106,17 @@ def choices(request: HumanRequest, task: Asker, *, is_alone: bool) -> list[str]:
     return rows + incident_lines(request)
 
 
-def endorsed_line(request: HumanRequest, number: int) -> Line:
+def _endorsed_line(request: HumanRequest, number: int) -> Line:
     """The line about the answer number `number`, from 1, of several people who must answer a request alike."""
     answer = request.endorsed[number - 1]
     after, more = duration((answer.at - request.since).total_seconds(), 1), more_text(request.needed - number)
     said = f"{person_text(answer)} answered {answer.choice.value} after {after}; {more}"
     return signed(SIGN, f"{request.id} {subject_of(request)}: {said}", "yellow")
+
+
+def endorsed(request: HumanRequest) -> list[str]:
+    """The lines about the answers so far of several people who must answer a request alike."""
+    return [_endorsed_line(request, number) for number in range(1, len(request.endorsed) + 1)]
 
 
 def answered(request: HumanRequest) -> list[str]:

@@ -108,8 +108,8 @@ class LinesView(StderrView):
                 self._print_once(asked, requests.request_lines(request, asker, is_alone=len(opened) <= 1))
             else:
                 self._print_once(asked, requests.closed_lines(outcome, request))
-            for number in range(1, len(request.endorsed) + 1):
-                self._print_once(("endorsed", request.id, number), [requests.endorsed_line(request, number)])
+            for number, line in enumerate(requests.endorsed(request)):
+                self._print_once(("endorsed", request.id, number), [line])
             if not request.is_open:
                 self._print_once(("answered", request.id), requests.answered(request))
         for record in tree.not_tried(outcome)[self._stays :]:

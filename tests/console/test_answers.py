@@ -24,8 +24,10 @@ from replan.events import PersonAnswered, PersonEndorsed, TaskEvent
 from runtime.dev_server import DevServer
 from runtime.people_file import KnownPeople, Person
 from tests.console.replaying import replay
+from tests.console.terminal import Terminal, starter
+from tests.console.test_prompt import shows
 from tests.harness import outcome, staged
-from tests.processes import Processes
+from tests.processes import ROOT, Processes
 from tests.receiving import receiver
 from tests.workflows.history import Handle
 from tests.workflows.test_agent_people import asked
@@ -246,3 +248,18 @@ async def test_a_redacted_statement_names_nobody_and_replays(client: Client, ser
         assert not [one for one in (statement.signature, statement.given, *statement.calls) if one in data]
         assert statement.key in data and statement.request in data
     assert all(isinstance(one, Statement) for one in statements) and "role:finance" in data
+
+
+async def test_a_terminal_shows_the_first_approval(client: Client, server: DevServer, office: Office) -> None:
+    """Where the task is followed the request stays, and says who has approved and how many must still."""
+    tools, known = refunding(**RULE), KnownPeople(office.path)
+    async with staged(client, office.path.parent, tools, paying(900), people=known) as stage:
+        handle = await started(stage, office, "bob")
+        request = await asked(handle)
+        command, address = starter(ROOT, "show", handle.id, "--follow"), {"TEMPORAL_ADDRESS": server.address}
+        with Terminal(command, address, ROOT, (120, 40)) as terminal:
+            await shows(terminal, f"Needs: {NEEDS}", "Type approve")
+            await approve(office, handle, request, "ann")
+            await shows(terminal, "ann approved at", "; one more.", "answered approve after", "Type approve")
+            await approve(office, handle, request, "cleo")
+            await shows(terminal, "and cleo (finance, known by token) answered approve")
