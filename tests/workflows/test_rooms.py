@@ -247,6 +247,7 @@ NORMALISES_WITHIN = {
     "activities/toolbox/registry.py": "the source of a tool",
     "console/commands/doctor.py": "the operator's URL",
     "extras/web/command.py": "the operator's URL",
+    "extras/web/provider.py": "the operator's URL",
     "lab/maintenance/lines.py": "our own source",
     "lab/maintenance/mutants.py": "our own source",
     "lab/maintenance/names.py": "our own source",

@@ -8,7 +8,6 @@ even after the task has ended, continued as new, or was reset.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
 from enum import StrEnum
 from operator import not_
 from typing import Any, Literal
@@ -124,8 +123,9 @@ class Notifications:
         if request.approvers and request.approvers.then:
             escalated = retries.timer(request.approvers.after), Event.ESCALATED, ids.escalation_timer(request)
             later = sorted([*later, escalated])
-        for (seconds, event, name), (before, _, _) in zip(later, [(timedelta(0), None, ""), *later], strict=False):
-            await workflow.sleep(seconds - before, summary=summary(name))
+        begun = workflow.now()
+        for seconds, event, name in later:
+            await workflow.sleep(begun + seconds - workflow.now(), summary=summary(name))
             if request.is_open:
                 self._start(request, event)
 
