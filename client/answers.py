@@ -33,7 +33,7 @@ OF_CALL = (Choice.APPROVE, Choice.APPROVE_ALL, Choice.EDIT)
 """The answers whose statements name the calls that were shown."""
 
 
-class Verdict(StrEnum):
+class Verification(StrEnum):
     """Whether what is recorded about an answer holds."""
 
     VERIFIED = "verified"
@@ -83,7 +83,7 @@ class RecordedAnswer(BaseModel, frozen=True):
     """When the task took the answer."""
     shown: tuple[ShownCall, ...]
     statement: Statement | None
-    verdict: Verdict
+    verdict: Verification
     why: str = ""
     """Why it is false, as a clause; empty if it is not."""
 
@@ -101,7 +101,7 @@ class Record(BaseModel, frozen=True):
     unread: tuple[Unread, ...] = ()
     """The tasks that could be read only in part, so that answers may be missing."""
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: Verification) -> int:
         """How many answers have this verdict."""
         return sum(answer.verdict is verdict for answer in self.answers)
 
@@ -181,7 +181,7 @@ class _Recording:
             row = self._row(history, account, answer)
             key = row.task_id, row.request, row.at, row.choice, row.number
             before = self._found.get(key)
-            if before is None or before.verdict is not Verdict.FALSE:  # what is false in one run is shown
+            if before is None or before.verdict is not Verification.FALSE:  # what is false in one run is shown
                 self._found[key] = row
 
     def record(self, since: datetime | None, until: datetime, more: int = 0) -> Record:
@@ -194,7 +194,7 @@ class _Recording:
         given, request, stated = answer.given, answer.request, answer.given.statement
         shown = tuple(_shown(history, account, request)) if request else ()
         why = self._why_false(history, answer, shown)
-        signed = Verdict.VERIFIED if self._people else Verdict.SIGNED
+        signed = Verification.VERIFIED if self._people else Verification.SIGNED
         step = next((one for one in account.steps if request and one.id == request.step), None)
         return RecordedAnswer(
             task_id=history.task_id,
@@ -212,7 +212,7 @@ class _Recording:
             at=given.at,
             shown=shown,
             statement=stated,
-            verdict=Verdict.FALSE if why else signed if stated else Verdict.UNSIGNED,
+            verdict=Verification.FALSE if why else signed if stated else Verification.UNSIGNED,
             why=why,
         )
 

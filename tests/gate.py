@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from extras import plugins
 from tests import preloaded
 
 HERE = Path(__file__).parent
@@ -43,6 +44,11 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], 
 settings.register_profile("quick", UNTIMED, max_examples=50)
 settings.register_profile("full", UNTIMED, max_examples=400)
 settings.load_profile("quick")
+
+
+def needs_extra(name: str) -> pytest.MarkDecorator:
+    """Skips a test of the core in a copy without an extra that the test looks at, too."""
+    return pytest.mark.skipif(name not in plugins(), reason=f"extras/{name} is not in this copy")
 
 
 def sampled(cases: Mapping[str, Sequence[Any]], *quick: str) -> list[Any]:

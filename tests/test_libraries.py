@@ -18,6 +18,7 @@ from evals.fakes.http_server import reply, serving
 from evals.fakes.postgresql import Cluster
 from replan import Key, tool
 from tests.activities.payments import payments
+from tests.gate import needs_extra
 from tests.harness import DONE, plan, staged, step
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
@@ -181,6 +182,7 @@ def refuses(code: str, status: int = 400) -> bytes:
     return reply(status, json.dumps(body).encode(), content_type="application/x-amz-json-1.0")
 
 
+@needs_extra("libraries")
 async def test_botocore_a_refusal_is_retried_planned_anew_or_goes_to_a_person(client: Client, tmp_path: Path) -> None:
     """Even an unkeyed call is retried after a throttle: the service said that it did nothing.
 

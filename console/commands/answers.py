@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from client import document
-from client.answers import Record, RecordedAnswer, Verdict, record_of_files, record_of_server
+from client.answers import Record, RecordedAnswer, Verification, record_of_files, record_of_server
 from client.problem import Problem
 from client.report.report import MAX_TASKS, Period
 from client.text import one_line, printable
@@ -55,11 +55,11 @@ async def answers_command(
             period = Period(begin, query)
             found = await record_of_server(client, period, known, limit=limit or MAX_TASKS, progress=progress)
     if common.json:
-        numbers = {verdict.value: found.count(verdict) for verdict in Verdict}
+        numbers = {verdict.value: found.count(verdict) for verdict in Verification}
         print(document.of_anything({**found.model_dump(mode="json"), "verdicts": numbers}))
     else:
         print("\n".join(lines(found, is_verified=known is not None)))
-    return Exit.FAILED if found.count(Verdict.FALSE) else Exit.COMPLETED
+    return Exit.FAILED if found.count(Verification.FALSE) else Exit.COMPLETED
 
 
 def _people(file: Path | None) -> PeopleFile | None:
@@ -73,10 +73,10 @@ def lines(record: Record, *, is_verified: bool) -> Iterator[str]:
     """Two or three lines for each answer, and sentences about all of them; `is_verified`: with a people file."""
     for answer in record.answers:
         yield from _answer_lines(answer)
-    numbers = [f"{record.count(verdict)} {verdict.value}" for verdict in Verdict if record.count(verdict)]
+    numbers = [f"{record.count(verdict)} {verdict.value}" for verdict in Verification if record.count(verdict)]
     of = f" of {count(record.tasks, 'task')}"
     yield f"{count(len(record.answers), 'answer')}{of}{': ' * bool(numbers)}{', '.join(numbers)}."
-    if record.count(Verdict.SIGNED) and not is_verified:
+    if record.count(Verification.SIGNED) and not is_verified:
         yield "With --people FILE, signatures are verified."
     if record.more:
         yield f"{count(record.more, 'more task')} left out: --limit takes more."

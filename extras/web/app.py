@@ -38,7 +38,7 @@ from runtime.validation import expected
 from workflows.text import shorten
 
 if TYPE_CHECKING:
-    from extras.web.provider import Provider
+    from extras.web.provider import IdentityProvider
 
 MAX_BODY = 1024 * 1024
 """The most bytes of a request body; a task and an answer are smaller."""
@@ -57,7 +57,7 @@ HEADERS: Mapping[str, str] = {
 
 
 def make_app(
-    client: Client, access: Access, *, max_streams: int, web_ui: str = "", provider: "Provider | None" = None
+    client: Client, access: Access, *, max_streams: int, web_ui: str = "", provider: "IdentityProvider | None" = None
 ) -> FastAPI:
     """Make the server of one task queue; `access` has the rules of access, `max_streams` is the limit of event streams.
 
@@ -197,7 +197,7 @@ def _of_address(request: Request, error: HTTPException, *, is_page: bool) -> tup
 class Gate:
     """Middleware before all routes: checks the sender and the site of a request, and sets headers of each response."""
 
-    def __init__(self, app: ASGIApp, access: Access, web_ui: str, provider: "Provider | None" = None) -> None:
+    def __init__(self, app: ASGIApp, access: Access, web_ui: str, provider: "IdentityProvider | None" = None) -> None:
         self._app, self._access, self._web_ui, self._provider = app, access, web_ui, provider
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -15,7 +15,7 @@ from runtime.people_file import KEY_VARIABLE, VARIABLE
 from workflows.commands import WORKER
 
 if TYPE_CHECKING:
-    from extras.web.provider import Provider
+    from extras.web.provider import IdentityProvider
 
 LOOPBACK = "127.0.0.1"
 PORT = 8300
@@ -76,12 +76,12 @@ async def serve_command(
     return Exit.COMPLETED
 
 
-def _provider() -> "Provider":
+def _provider() -> "IdentityProvider":
     """The identity provider that the environment names. Raises Problem if it is none."""
     require_extra(PROVIDER, "provider")
-    from extras.web.provider import Provider
+    from extras.web.provider import IdentityProvider
 
-    return Provider.of_environment()
+    return IdentityProvider.of_environment()
 
 
 def _is_origin(text: str) -> bool:

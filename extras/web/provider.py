@@ -43,7 +43,7 @@ class SignedIn(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Provider:
+class IdentityProvider:
     """An identity provider, and which of its claims are the name and the roles of a person."""
 
     issuer: str

@@ -16,6 +16,7 @@ from activities.effects.ledger import LEDGER
 from activities.inspection import Host
 from activities.storage.store import Datasources, StoreUnavailable, adopt, open_store, sqlite_url, transaction, writing
 from tests.activities.test_store import differences
+from tests.gate import needs_extra
 from tests.stores import make_old_store
 
 
@@ -36,6 +37,7 @@ async def bank(store_url: str, tmp_path: Path) -> AsyncIterator[AsyncEngine]:
     await engine.dispose()
 
 
+@needs_extra("gateway")
 async def test_an_adopted_database_has_a_ledger(bank: AsyncEngine) -> None:
     """As the code says that it is, beside the tables of the database's owner, also for connections of before."""
     for _ in range(2):

@@ -15,6 +15,7 @@ from evals.fakes.http_server import endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import NO_TLS
 from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, stands_for, whole
+from tests.gate import needs_extra
 from workflows.faults.fault import Code, Fault, Quadrant
 
 PEM = Path(__file__).parents[1] / "site.example.pem"
@@ -62,6 +63,7 @@ async def test_a_name_is_refused_when_one_of_its_addresses_is(addresses: tuple[s
     assert server.requests == []
 
 
+@needs_extra("documents")
 async def test_a_name_is_looked_up_once() -> None:
     """A name that means another address when it is asked again (DNS rebinding) leads nowhere: nobody asks again."""
     left = [("127.0.0.1",), ("10.0.0.1",), ("169.254.169.254",)]
@@ -76,6 +78,7 @@ async def test_a_name_is_looked_up_once() -> None:
     assert len(left) == 2
 
 
+@needs_extra("documents")
 async def test_a_name_that_is_allowed_is_reached_under_no_other_name() -> None:
     """`--allow-host intranet.example` opens that name, not the address behind it; of two addresses, one may do."""
     async with serving(reply(200, PAGE), reply(200, PAGE)) as url:
@@ -123,6 +126,7 @@ def certified() -> ssl.SSLContext:
     return context
 
 
+@needs_extra("documents")
 async def test_tls_asks_for_the_name_though_it_connects_to_an_address() -> None:
     """The certificate is checked for the name, which is also what the server is told."""
     names = list[str | None]()
@@ -166,6 +170,7 @@ def redirect(to: str, status: int = 302) -> bytes:
     return reply(status, PAGE, location=to)
 
 
+@needs_extra("documents")
 async def test_a_redirect_is_followed() -> None:
     """The result says where the page stood in the end."""
     for status in (301, 302, 303, 307, 308):
@@ -204,6 +209,7 @@ async def test_redirects_without_end_are_refused(to: str) -> None:
     assert (fault.code, len(server.requests)) == (Code.UNEXPECTED_RESULT, MAX_REDIRECTS + 1)
 
 
+@needs_extra("documents")
 async def test_the_body_of_a_redirect_is_not_read() -> None:
     """It may be endless too."""
     head = b"HTTP/1.1 302 Found\r\nlocation: /there\r\n\r\n"

@@ -31,6 +31,7 @@ from activities.sends import Sends, counted
 from evals.fakes.http_server import reply, serving
 from replan import Key, Refused, Tool, fault, tool
 from tests.activities.bench import Bench
+from tests.gate import needs_extra
 from tests.processes import ROOT
 from workflows.faults.fault import Applied, Code
 
@@ -192,6 +193,7 @@ def once(listener: socket.socket, heads: list[bytes]) -> None:
         listener.close()
 
 
+@needs_extra("libraries")
 async def test_a_request_that_botocore_repeats_in_vain_proves_nothing_of_the_first(calls: Bench) -> None:
     """Its last exception says that no connection could be made, which is true of the repeated request."""
     heads = list[bytes]()

@@ -27,7 +27,7 @@ from client.start import build_task, read_plan
 from console.commands import dry_run
 from runtime import serve
 from runtime.dev_server import DevServer
-from tests.gate import sampled
+from tests.gate import needs_extra, sampled
 from tests.harness import DONE, plan, step
 from tests.processes import ROOT, Processes
 from workflows.account.outcome import Ending
@@ -56,6 +56,7 @@ def starter(processes: Processes, *words: str, queue: str = QUEUE) -> tuple[int,
     return done.returncode, done.stdout, done.stderr
 
 
+@needs_extra("web")
 def test_a_condition_is_evaluated_for_the_arguments_that_are_known(server: DevServer, tmp_path: Path) -> None:
     """Where it needs the result of another step, a person may be asked. `tools KIND` says when a tool asks."""
     steps = [

@@ -7,8 +7,8 @@ from pathlib import Path
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
 TIMES = frozenset({"at", "started", "ended", "started_at", "ended_at"})
 """Attributes of records that hold a time."""
-PLACES = frozenset({"origin.at"})
-"""Where a value stands, which is called like a time."""
+PLACES = frozenset({"origin.at", "statement.at"})
+"""Where a value stands, which is called like a time; and what a door has signed, which is data of an answer."""
 IDENTITY = (ast.Is, ast.IsNot)
 
 PLANTED = {

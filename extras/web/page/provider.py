@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route, Router
 from console.serving.access import Denied
 from extras.web.page.rendering import local_path, problem_page, render
 from extras.web.page.sign_in import begin_session
-from extras.web.provider import Provider, SignedIn
+from extras.web.provider import IdentityProvider, SignedIn
 
 PATH = "/login/provider"
 COOKIE = "replan_sign_in"
@@ -19,7 +19,7 @@ SECONDS = 600
 """How long a person may take to sign in at the provider."""
 
 
-def sign_in_place(provider: Provider, session_of: Callable[[SignedIn], str]) -> Mount:
+def sign_in_place(provider: IdentityProvider, session_of: Callable[[SignedIn], str]) -> Mount:
     """The routes below PATH. `session_of` makes the session of a person."""
 
     async def there(request: Request) -> Response:

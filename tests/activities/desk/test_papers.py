@@ -17,6 +17,7 @@ from examples.desk.papers import (
 )
 from replan import Documents, DocumentText, Refused
 from tests.activities.desk.front import Desk
+from tests.gate import needs_extra
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "documents"
 
@@ -37,6 +38,7 @@ async def names(desk: Desk, query: str = "") -> list[str]:
     return [document.name for document in (await desk.do(list_documents, DocumentsOf(query=query))).documents]
 
 
+@needs_extra("documents")
 async def test_a_document_is_listed_and_read_by_name_from_rows_and_files(desk: Desk) -> None:
     """A name that no row has is looked for in the task's folder; a worker without --documents still reads its rows."""
     listed = await names(desk)
@@ -81,6 +83,7 @@ UNREADABLE: list[tuple[str, Path | None, str, str]] = [
 """Name, folder of documents, code, and what the reason says or which name is observed as the nearest."""
 
 
+@needs_extra("documents")
 async def test_a_document_that_cannot_be_read_is_refused_with_what_is_near(desk: Desk) -> None:
     """A deleted one says since when, and never what it said; a name that leads out is refused as in the folder."""
     wrong = []

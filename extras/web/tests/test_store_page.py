@@ -4,18 +4,27 @@ import asyncio
 import re
 import signal
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx2
+import pytest
 
 from tests import preloaded
 from tests.effects.shop import Shop
 from tests.processes import END_SECONDS, READY_SECONDS, ROOT, Processes
 
 TOKEN = "a-token-of-the-tests"  # noqa: S105  # of the tests
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """A program with a store in SQLite."""
+    made = Shop(tmp_path)
+    yield made
+    made.effects.close()
 
 
 @asynccontextmanager
