@@ -81,7 +81,6 @@ def make_app(
     )
     app.state.client, app.state.access, app.state.streams = client, access, streams
     app.state.schemas, app.state.places = Schemas(client.temporal), PLACES
-    app.state.has_provider = provider is not None
     app.include_router(api.router)
     if web_ui:
         app.include_router(codec.router)

@@ -108,7 +108,7 @@ def render(request: Request, template: str, status: int = 200, /, **values: Any)
     access: Access = request.app.state.access
     known = {"visitor": visitor, "has_token": not access.is_open, "path": request.scope["path"]}
     known |= {"has_people": access.people is not None, "has_operator": access.token is not None or access.is_open}
-    known |= {"places": request.app.state.places, "has_provider": request.app.state.has_provider}
+    known |= {"places": request.app.state.places, "has_provider": access.has_provider}
     return HTMLResponse(environment().get_template(template).render(**known, **values), status)
 
 
