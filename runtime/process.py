@@ -36,6 +36,7 @@ SECRETS = (
     "REPLAN_NOTIFY",
     "REPLAN_NOTIFY_SECRET",
     "REPLAN_TOKEN",
+    "REPLAN_PROVIDER_SECRET",
 )
 """Variables with a secret. For each, a variable such as ANTHROPIC_API_KEY_FILE may name a file with the value."""
 
