@@ -67,6 +67,8 @@ class Approvals:
         needs = (rule and EVERY_CALL) if is_provided else _needs_approval(kind, args, call)
         if needs is None:
             return
+        if rule and call.approval and not (call.approval.code or is_provided):
+            self._check_editors(rule, attempt)
         shown = digest(kind.spec.kind, value)
         defaults = shown_args(added_arguments(kind, args, value))
         void = ""
@@ -97,6 +99,21 @@ class Approvals:
             return ""
         approved = rule.people(counted, starter)
         return " ".join([*why, f"Approved so far by {', '.join(approved) or 'nobody'} of {rule.needed(starter)}."])
+
+    def _check_editors(self, rule: Approvers, attempt: CallAttempt) -> None:
+        """Raise FaultRaised unless those who edited a call may approve it: it is only asked for again."""
+        call, info = attempt.call, activity.info()
+        here = (info.workflow_namespace, info.workflow_id, info.workflow_run_id, Choice.EDIT)
+        for stated in call.approval.statements if call.approval else ():
+            try:
+                true = self._verifier.verified(stated)
+                if (true.namespace, true.task, true.run, true.choice) != here:
+                    raise ValueError("it is about another task or answer, or about a run before a reset")
+                why = rule.refuses(true, self._starter(call))
+            except ValueError as error:
+                why = f"What was signed for {stated.person} does not count: {error}."
+            if why:
+                raise FaultRaised(Fault.of(Code.INVALID_INPUT, why), is_certain=True)
 
     def _starter(self, call: CallHeader) -> str | None:
         """Who started the task; None if no door has signed it."""

@@ -211,6 +211,22 @@ async def test_an_edited_call_is_asked_for_again(client: Client, office: Office)
     assert [amount for _, amount in PAID] == [700]
 
 
+async def test_who_may_not_approve_may_not_edit_either(client: Client, office: Office) -> None:
+    """A door that does not know it yet is believed by the workflow; the worker refuses, and the call is as it was."""
+    async with asking(client, office, paying(900), by="role:finance") as (_, handle, request):
+        assert request.call is not None
+        about = {"call": request.call.code, "args": {"amount": 700}}
+        with pytest.raises(Problem) as refusal:
+            await people.answer(handle, Choice.EDIT, voucher=office.voucher("bob", "finance"), **about)
+        again = await asked(handle, 2)
+        await approve(office, handle, again, "ann")
+        await outcome(handle)
+
+    assert "not accepted: bob may not approve it: it needs a person with the role finance." in refusal.value.reason
+    assert again.call is not None and again.call.args == {"order": "a", "amount": 900}
+    assert [amount for _, amount in PAID] == [900]
+
+
 async def test_a_result_is_provided_by_those_who_may_approve(client: Client, office: Office) -> None:
     """It stands for the call, also of one that is small enough to need no approval."""
     IS_OPEN[:] = [False]

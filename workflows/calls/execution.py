@@ -324,7 +324,9 @@ class Execution:
         record, changes = step.record, request.given_args
         planned = record.args
         args = {**(planned or {}), **changes}
-        fault = await step.check(args, approve="all", approval=None)
+        edited = tuple(one for one in request.statements if one.choice == Choice.EDIT)
+        stated = ApprovedCall(statements=edited) if step.spec.approvers else None
+        fault = await step.check(args, approve="all", approval=stated)
         is_accepted = fault is None or fault.code is Code.NEEDS_APPROVAL
         self._progress.write(Checked(request=request.id, refused="" if is_accepted or not fault else fault.reason))
         if not is_accepted:

@@ -59,6 +59,12 @@ async def refund(args: Amount, key: Key) -> Receipt:
     return Receipt(amount=args.amount)
 
 
+@tool.keyed(approve=RULE)
+async def broken(args: Amount, key: Key) -> Receipt:
+    """Pay back at a bank that is closed."""
+    raise NeedsPerson("The bank is closed: open it.")
+
+
 @tool.keyed(undo=refund.using(amount="result.amount"))
 async def charge(args: Amount, key: Key) -> Receipt:
     """Charge a card."""
