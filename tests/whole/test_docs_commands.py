@@ -95,6 +95,8 @@ SHOWN = {
     "export KEY --store STORE": "export s/greet/1 --store {folder}/agent.db",
     "export KEY FILE --store STORE": "export s/greet/1 {folder}/calls.json --store {folder}/agent.db",
     "prune --store STORE": "prune --store {folder}/agent.db",
+    "people list": "people list --people {folder}/known.json",
+    "people add": "people add bob --people {folder}/known.json",
     "doctor --store STORE": "doctor --store {folder}/agent.db",
 }
 """A command line for each whose JSON docs/console.md describes, where its name alone is not enough."""
@@ -132,6 +134,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proce
     places = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
     processes = Processes(f"localhost:{free_port()}", folder, {"PATH": places})
     assert processes.starter("keys", "new", str(folder / "replan.keys")).returncode == 0
+    assert processes.starter("people", "add", "ann", "--people", str(folder / "known.json")).returncode == 0
     with Effects(str(folder / "agent.db"), session="s") as effects, effects.scope(key="1"):
         effects.unkeyed(name="greet")(os.path.basename)("hello")
     with processes.worker("--dev"):
