@@ -28,7 +28,7 @@ ELSEWHERE = {
     r"(CONTAINERS=docker )?make test-containers": "it takes minutes, and root",
     r"\S+ -m pip install .*": "it would change the environment that runs here",
     r"(docker|cp) .*": "tests/containers runs them, and tests/whole/deploy/test_pages.py holds what they name",
-    r"(REPLAN_(TOKEN|PAGE)=\S+ )?python starter\.py serve.*|curl .*": "it serves until Ctrl-C: extras/web/tests asks it",
+    r"(REPLAN_(TOKEN|PAGE)=\S+ )?python starter\.py serve.*|curl .*": "it serves until Ctrl-C: extras/web asks it",
     r"python starter\.py mcp .*": "it serves an agent until that ends: extras/gateway/tests has agents",
     r".* --strategy react( --calls text)?": "no model plans here: tests/console/test_transcript.py has one",
     r"temporal activity .*": "tests/console/test_paused.py pauses and resumes calls",
