@@ -465,25 +465,6 @@ BUYS = (Choice.APPROVE, Choice.APPROVE_ALL, Choice.EDIT, Choice.PROVIDE)
 """The answers after which a call is made, or counts as made: only whom the tool's rule names may give them."""
 
 
-def check_person(request: HumanRequest, choice: Choice, message: Given, starter: str | None) -> None:
-    """Raise NotAccepted unless the tool's rule lets this person answer. Nothing is verified here: the worker does."""
-    rule, stated = request.approvers, message.statement
-    if rule is None or choice not in BUYS:
-        return
-    if stated is None:
-        needs = f"This answer needs {rule.text(request.since, request.needed)}"
-        raise NotAccepted(f"{needs}, and nobody vouches for who gives it: answer where you are signed in.")
-    if (stated.request, stated.choice, stated.asked) != (request.id, choice.value, request.since):
-        raise NotAccepted(f"What was signed is about another request or answer: sign {choice.value} of {request.id}.")
-    if why := rule.refuses(stated, starter):
-        raise NotAccepted(why)
-    if stated.person in [one.person for one in request.statements]:
-        needs = rule.text(request.since, request.needed)
-        raise NotAccepted(f"{stated.person} has answered it already: it needs {needs}.")
-    if choice is Choice.PROVIDE and any(one.given != stated.given for one in request.statements):
-        raise NotAccepted(f"{request.statements[0].person} has given another result: everybody must give the same.")
-
-
 def find_request(requests: Sequence[HumanRequest], choice: Choice, message: Given) -> HumanRequest:
     """The open request that an answer is for; raises NotAccepted if none, or more than one, takes the answer."""
     open_ones = [request for request in requests if request.is_open]

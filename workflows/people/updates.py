@@ -48,7 +48,6 @@ from workflows.people.requests import (
     check_code,
     check_fits,
     check_given,
-    check_person,
     find_request,
 )
 from workflows.seal import Seal
@@ -302,7 +301,7 @@ def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest |
             return None
     request = find_request(progress.requests, choice, message)
     check_fits(request, message)
-    check_person(request, choice, message, progress.task.starter)
+    _check_person(request, choice, message, progress.task.starter)
     if choice is Choice.SKIP:
         pending = (
             record for record in progress.with_status(StepStatus.PENDING) if record.revision == progress.revision
@@ -314,6 +313,25 @@ def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest |
     if isinstance(message, GivenEdit) and (size := len(canonical(message.args).encode())) > MAX_RESULT:
         raise NotAccepted(f"The arguments have {size} bytes, more than {MAX_RESULT}.")
     return request
+
+
+def _check_person(request: HumanRequest, choice: Choice, message: Given, starter: str | None) -> None:
+    """Raise NotAccepted unless the tool's rule lets this person answer. Nothing is verified here: the worker does."""
+    rule, stated = request.approvers, message.statement
+    if rule is None or choice not in BUYS:
+        return
+    if stated is None:
+        needs = f"This answer needs {rule.text(request.since, request.needed)}"
+        raise NotAccepted(f"{needs}, and nobody vouches for who gives it: answer where you are signed in.")
+    if (stated.request, stated.choice, stated.asked) != (request.id, choice.value, request.since):
+        raise NotAccepted(f"What was signed is about another request or answer: sign {choice.value} of {request.id}.")
+    if why := rule.refuses(stated, starter):
+        raise NotAccepted(why)
+    if stated.person in [one.person for one in request.statements]:
+        needs = rule.text(request.since, request.needed)
+        raise NotAccepted(f"{stated.person} has answered it already: it needs {needs}.")
+    if choice is Choice.PROVIDE and any(one.given != stated.given for one in request.statements):
+        raise NotAccepted(f"{request.statements[0].person} has given another result: everybody must give the same.")
 
 
 async def _accept(progress: Progress, choice: Choice, message: Given, publish: Callable[[], None]) -> str:
