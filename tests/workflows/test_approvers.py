@@ -64,7 +64,12 @@ def refunding(**rule: Any) -> list[Tool[..., Any]]:
 
 
 def paying(*amounts: int) -> Proposals:
-    return [plan(*(step(f"s{number}", "refund", order="a", amount=one) for number, one in enumerate(amounts))), DONE]
+    """Payments, one after the other."""
+    steps = [
+        step(f"s{number}", "refund", *([f"s{number - 1}"] if number else []), order="a", amount=one)
+        for number, one in enumerate(amounts)
+    ]
+    return [plan(*steps), DONE]
 
 
 @dataclass
