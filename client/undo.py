@@ -280,8 +280,7 @@ async def _confirmed(
     digests = await _confirmed_digests(planned, confirm)
     if not digests or voucher is None:
         return {"confirmed": digests}
-    undone = {step: account.record_of(step).call_id for step in digests}
-    keys = {step: ids.idempotency_key(id, account.key_prefix) for step, id in undone.items()}
+    keys = {step: ids.idempotency_key(ids.of_undo(step), account.key_prefix) for step in digests}
     codes = [undo_code(keys[step], digest) for step, digest in digests.items()]
     return {"confirmed": digests, "vouched": (voucher.of_undo(client.namespace, handle.id, codes),)}
 

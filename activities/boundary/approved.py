@@ -132,7 +132,7 @@ def _check_bound(statement: Statement, attempt: CallAttempt, shown: str) -> None
     info, call = activity.info(), attempt.call
     if call.undoes is not None:
         task = (statement.namespace, statement.task) == (info.workflow_namespace, call.task or info.workflow_id)
-        if not task or statement.choice != UNDO or undo_code(call.undoes.key, shown) not in statement.calls:
+        if not task or statement.choice != UNDO or undo_code(call.key, shown) not in statement.calls:
             raise ValueError("it is about another undo")
         return
     here = (info.workflow_namespace, info.workflow_id, info.workflow_run_id)

@@ -317,16 +317,18 @@ async def test_a_provided_result_needs_those_whom_the_tool_names(calls: Bench, h
 async def test_an_undo_is_confirmed_for_one_effect_of_one_task(calls: Bench, house: House) -> None:
     """In whatever run: a rollback is a workflow of its own, or the end of the task."""
 
-    async def why(**said: Any) -> str:
+    async def why(again: Step | None = None, **said: Any) -> str:
+        """`again` is another call, in whose header what was signed is sent once more."""
         step, undone = Step.new(), Undoes(key=uuid.uuid4().hex, step="paid", kind="charge")
-        codes = (OTHER, undo_code(undone.key, SHOWN))
+        codes = (OTHER, undo_code(step.key, SHOWN))
         usual = {"choice": UNDO, "run": "", "request": "", "step": "", "calls": codes, "task": "of-the-task"}
         statement = house.state(step, "ann", **{**usual, **said})
-        return await buys(calls, {"by": "role:finance"}, step, statement, undoes=undone, task="of-the-task")
+        return await buys(calls, {"by": "role:finance"}, again or step, statement, undoes=undone, task="of-the-task")
 
     assert await why() == ""
     for said in ({"choice": "approve"}, {"calls": (OTHER,)}, {"task": TASK}, {"namespace": "another"}):
         assert "another undo" in await why(**said), said
+    assert "another undo" in await why(again=Step.new())
 
 
 async def test_a_worker_without_a_people_file_makes_no_such_call(tmp_path: Path, house: House) -> None:

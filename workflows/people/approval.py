@@ -22,7 +22,10 @@ def approval_code(run: str, key: str, call: str) -> str:
 
 
 def undo_code(key: str, call: str) -> str:
-    """The code of the call with the digest `call` that undoes the effect with the idempotency key `key`, in any run."""
+    """The code of a call that undoes an effect, in any run: its own idempotency key is `key`, its digest `call`.
+
+    So a statement about it buys this one call: sent again with another key, it would be another refund.
+    """
     return digest("undo", key, call)[:12]
 
 
