@@ -210,10 +210,9 @@ class _Change:
             self.token = new_token()
             fields["token"] = token_digest(self.token)
         if "key" in self.used:
-            fields["keys"] = (
-                *before.keys,
-                self._signer(self.used["key"], before.name, fields["roles"]).public_key(now),
-            )
+            path = self.used["key"]
+            fields["keys"] = (*before.keys, self._signer(path, before.name, fields["roles"]).public_key(now))
+            self.notes.append(f"The private key is in {path}: give it to {before.name}, for REPLAN_IDENTITY.")
         return made(Person, **fields)
 
     def _machine(self, file: PeopleFile, now: datetime) -> _Made:
