@@ -6,8 +6,9 @@ A reset must not cause an effect to be applied twice. That could happen in two w
 a planner that does not know of the effect plans it again, and the new call has another idempotency key.
 """
 
+import functools
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -44,8 +45,9 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Argument, Remedy, Text
 from client.tasks import Handle
 from client.undo import Confirm, record_of, require_closed, undo_steps
+from client.vouching import Voucher
 from client.workers import ask
-from workflows.account.records import StepRecord, StepStatus
+from workflows.account.records import StepRecord, StepStatus, UndoRecord
 from workflows.agent import AgentWorkflow
 from workflows.inquiries import ClaimsInquiry, EffectsInquiry, PayloadClaim
 from workflows.json_values import canonical
@@ -109,11 +111,13 @@ async def reset(
     view: View | None = None,
     is_attended: bool = True,
     confirm: Confirm | None = None,
+    voucher: Voucher | None = None,
 ) -> ResetResult:
     """Start a new run of a task from just before the step `to` was first scheduled; idempotency keys stay the same.
 
     `fate` decides about later effects that could be applied again; with None, such effects raise Problem. `view` shows
-    the rollback, `confirm` is asked about the rollback's calls, as by `undo`, and `reason` is written into the history.
+    the rollback, `confirm` is asked about the rollback's calls, and `voucher` signs who confirms them, as by `undo`.
+    `reason` is written into the history.
 
     Raises:
         Problem: the task has no such step; the step never started; the plan was written by hand; an effect would or
@@ -134,7 +138,8 @@ async def reset(
     goes_back_over = effects.after if fate is Fate.UNDO else [*effects.in_the_way, *repeated_by_reset(story, step)]
     if fate and goes_back_over:
         if fate is Fate.UNDO:
-            await _undo(client, handle, effects, view or View(), is_attended=is_attended, confirm=confirm)
+            undoing = functools.partial(undo_steps, is_attended=is_attended, confirm=confirm, voucher=voucher)
+            await _undo(client, handle, effects, view or View(), undoing)
         prepared = _prepare_reset(effects, fate)
     base = description.run_id
     if prepared.records:
@@ -303,9 +308,13 @@ def _request(effects: EffectsAtReset) -> Call:
 
 
 async def _undo(
-    client: Client, handle: Handle, effects: EffectsAtReset, view: View, *, is_attended: bool, confirm: Confirm | None
+    client: Client,
+    handle: Handle,
+    effects: EffectsAtReset,
+    view: View,
+    undoing: Callable[..., Awaitable[Sequence[UndoRecord]]],
 ) -> None:
-    """Undo the effects after the reset point by a workflow. Raises Problem if the task runs, or an effect stays."""
+    """Undo the effects after the reset point by `undoing`. Raises Problem if the task runs, or an effect stays."""
     _request(effects)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), undo=False)
     after, specs = effects.after, effects.story.history.specs
@@ -313,7 +322,7 @@ async def _undo(
     stays = [f"{effect.step} ({effect.kind} has no undo)" for effect in final]
     if not stays:
         steps = {effect.step for effect in after}
-        undo = await undo_steps(client, handle, steps, view, is_attended=is_attended, confirm=confirm)
+        undo = await undoing(client, handle, steps, view)
         stays = [f"{record.step_id} ({record.reason.rstrip('.')})" for record in undo if not record.done]
         named = {record.step_id for record in undo}
         sure = [effect.step for effect in after if effect.state is EffectState.APPLIED and effect.step not in named]

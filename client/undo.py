@@ -28,7 +28,7 @@ from client.history.records import LONG_AGO, Call, History
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
-from client.tasks import Handle, existing, first_run, memo_field, outcome_of, query_progress
+from client.tasks import Handle, decoded, existing, first_run, memo_field, outcome_of, query_progress
 from client.text import cut, one_line
 from client.vouching import Voucher
 from client.workers import ask
@@ -45,6 +45,7 @@ from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inquiries import EffectsInquiry, Place
 from workflows.json_values import digest
 from workflows.people.approval import undo_code
+from workflows.people.statement import Statement, newest_of_each
 from workflows.plans.catalogue import FORM, WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import Step
 from workflows.rollback import (
@@ -119,13 +120,18 @@ def with_code(code: str | None) -> Confirm:
 
 
 async def cancel(
-    client: Client, handle: Handle, *, undo: bool = False, confirm: Confirm | None = None
+    client: Client,
+    handle: Handle,
+    *,
+    undo: bool = False,
+    confirm: Confirm | None = None,
+    voucher: Voucher | None = None,
 ) -> FailingTask | None:
     """Ask a running task to stop. It ends when its running steps have ended and, with `undo`, its effects are undone.
 
     `confirm` is asked about the calls that undo what the task has done so far; if no worker answers for the task, the
-    task is asked to stop without a confirmation. Returns the FailingTask if the workflow task fails, so that the task
-    cannot stop yet; else None.
+    task is asked to stop without a confirmation. A `voucher` signs who confirms. Returns the FailingTask if the
+    workflow task fails, so that the task cannot stop yet; else None.
 
     Raises:
         Problem: the task has ended already.
@@ -140,8 +146,8 @@ async def cancel(
     # Asked first: a signal or a cancel request restarts the count of attempts.
     found = await failing(client, description)
     if undo:
-        if confirm and not found and (confirmed := await _confirmed_of_running(client, handle, confirm)):
-            await handle.signal(AgentWorkflow.confirm_undo, Confirmed(confirmed))
+        if confirm and not found and (confirmed := await _confirmed_of_running(client, handle, confirm, voucher)):
+            await handle.signal(AgentWorkflow.confirm_undo, confirmed)
         # A Signal without an argument has nothing that is encrypted.
         await handle.signal(AgentWorkflow.undo_when_cancelled, {})
     await handle.cancel()
@@ -206,7 +212,7 @@ async def undo(
     story = await fetch_story(client, handle)
     account = await _account(client, handle, story, description.task_queue)
     planned = await _planned(client, story, account)
-    account = account.model_copy(update=await _confirmed(client, handle, account, planned, confirm, voucher))
+    account = await _confirmed(client, handle, account, planned, confirm, voucher, rollback_id(handle.id))
     running = await _start(client, description, account, rollback_id(handle.id))
     outcome = await _follow(client, running, handle.id, view, is_attended=is_attended)
     left = planned.without({record.step_id for record in outcome.undo if record.done})
@@ -275,14 +281,40 @@ async def _confirmed(
     planned: PlannedUndo,
     confirm: Confirm | None,
     voucher: Voucher | None,
-) -> dict[str, Any]:
-    """What a person has confirmed, and what is signed about that person, as fields of `account`."""
+    rollback: str,
+) -> Progress:
+    """`account` with what a person has confirmed, and with what is signed about that person and those before.
+
+    `rollback` is the id of the workflow that will undo: if a call needs several people, each starts it once.
+    """
     digests = await _confirmed_digests(planned, confirm)
     if not digests or voucher is None:
-        return {"confirmed": digests}
+        return account.model_copy(update={"confirmed": digests})
+    stated = _stated(client, handle, account, digests, voucher)
+    before = await _vouched_before(client, handle, rollback)
+    return account.model_copy(update={"confirmed": digests, "vouched": newest_of_each((*before, stated))})
+
+
+def _stated(
+    client: Client, handle: Handle, account: Progress, digests: Mapping[str, str], voucher: Voucher
+) -> Statement:
+    """What the voucher signs about the calls with these digests."""
     keys = {step: ids.idempotency_key(ids.of_undo(step), account.key_prefix) for step in digests}
     codes = [undo_code(keys[step], digest) for step, digest in digests.items()]
-    return {"confirmed": digests, "vouched": (voucher.of_undo(client.namespace, handle.id, codes),)}
+    return voucher.of_undo(client.namespace, handle.id, codes)
+
+
+async def _vouched_before(client: Client, handle: Handle, rollback: str) -> Sequence[Statement]:
+    """What was signed for the newest rollback with this id; nothing if it was one of an earlier task."""
+    earlier = client.get_workflow_handle(rollback)
+    found = await existing(earlier.describe())
+    if found is None or await memo_field(found, ROLLBACK_OF, str) != await first_run(handle):
+        return ()
+    async for event in earlier.fetch_history_events(page_size=1):
+        payloads = event.workflow_execution_started_event_attributes.input.payloads
+        begun = await decoded(found.data_converter, payloads, Undo)
+        return begun.progress.vouched if begun else ()
+    return ()
 
 
 async def _confirmed_digests(planned: PlannedUndo, confirm: Confirm | None) -> dict[str, str]:
@@ -291,17 +323,22 @@ async def _confirmed_digests(planned: PlannedUndo, confirm: Confirm | None) -> d
     return {call.step: call.digest for call in planned.calls} if is_confirmed else {}
 
 
-async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm) -> dict[str, str]:
-    """The digests by step of the undo calls of a running task that a person confirms; empty without a confirmation."""
+async def _confirmed_of_running(
+    client: Client, handle: Handle, confirm: Confirm, voucher: Voucher | None
+) -> Confirmed | None:
+    """What a person confirms of the undo calls of a running task; None without a confirmation."""
     story = await fetch_story(client, handle)
     specs = story.history.specs
     undoing = [specs[spec.undo.kind] for spec in specs.values() if spec.undo and spec.undo.kind in specs]
     task, is_tainted = story.history.task, story.account.is_tainted
     if task is None or not (is_tainted or any(_why_approval_needed(spec, task) for spec in undoing)):
-        return {}
+        return None
     progress = await query_progress(handle)
-    planned = planned_undo(progress, specs) if progress else PlannedUndo()
-    return await _confirmed_digests(planned, confirm)
+    if progress is None or not (digests := await _confirmed_digests(planned_undo(progress, specs), confirm)):
+        return None
+    account = progress.model_copy(update={"origin": story.history.first_run})
+    vouched = (_stated(client, handle, account, digests, voucher),) if voucher else ()
+    return Confirmed(confirmed=digests, vouched=vouched)
 
 
 async def _complete_rollback(
@@ -345,8 +382,8 @@ async def undo_steps(
     undo = [record for record in whole.undo if record.step_id in steps]
     account = whole.model_copy(update={"records": records, "folded": folded}).with_undo(undo)
     planned = await _planned(client, story, account)
-    account = account.model_copy(update=await _confirmed(client, handle, account, planned, confirm, voucher))
     id = reset_rollback_id(handle.id)
+    account = await _confirmed(client, handle, account, planned, confirm, voucher, id)
     try:
         running = await _start(client, description, account, id, WorkflowIDConflictPolicy.FAIL)
     except WorkflowAlreadyStartedError:

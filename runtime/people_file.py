@@ -12,6 +12,7 @@ import hmac
 import os
 import secrets
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from runtime.validation import first_mistake
 from workflows.commands import command
 from workflows.people.approvers import PERSON as PERSON_OF, ROLE as ROLE_OF
 from workflows.people.requests import MAX_NAME
-from workflows.people.statement import Statement
+from workflows.people.statement import Statement, folded
 from workflows.text import capitalised
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ class PeopleFile(_Row):
     def _has_no_doubles(self) -> Self:
         names = [name for one in self.people for name in (one.name, *one.also)]
         names += [*(one.name for one in self.machines), *(one.name for one in self.doors)]
-        if double := next((name for name in names if names.count(name) > 1), None):
+        counts = Counter(map(folded, names))
+        if double := next((name for name in names if counts[folded(name)] > 1), None):
             raise ValueError(f"two have the name {double!r}")
         ids = [key.id for _, key in self._all_keys()]
         if double := next((id for id in ids if ids.count(id) > 1), None):
@@ -205,8 +207,8 @@ class PeopleFile(_Row):
         return made(PeopleFile, **parts)
 
     def person(self, name: str) -> Person | None:
-        """The person with this name, or with this other name."""
-        return next((one for one in self.people if name in (one.name, *one.also)), None)
+        """The person with this name, or with this other name, however it is spelled."""
+        return self._people.get(folded(name))
 
     def active(self, name: str, now: datetime) -> Person | None:
         """The person with this name or other name, if the person has not ended."""
@@ -281,6 +283,10 @@ class PeopleFile(_Row):
     def _all_keys(self) -> Iterator[tuple[Door | Person, PublicKey]]:
         owners: tuple[Door | Person, ...] = (*self.doors, *self.people)
         yield from ((owner, key) for owner in owners for key in owner.keys)
+
+    @cached_property
+    def _people(self) -> dict[str, Person]:
+        return {folded(name): one for one in self.people for name in (one.name, *one.also)}
 
     @cached_property
     def _keys(self) -> dict[str, tuple[Door | Person, PublicKey]]:

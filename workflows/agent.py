@@ -6,9 +6,10 @@ Runs from the start of a task to its end, in each of its runs, and again wheneve
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from operator import not_
 from typing import Annotated, Any, TypeVar, assert_never
 
-from pydantic import Field, RootModel
+from pydantic import BaseModel, Field, RootModel, model_validator
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
@@ -42,8 +43,10 @@ from workflows.calls.scheduling import TakesAdmissions
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.limits.spending import limit_message
+from workflows.people.approvers import MAX_COUNT
 from workflows.people.notifications import Notifications
 from workflows.people.requests import MAX_NAME, Choice, RequestKind
+from workflows.people.statement import Statement
 from workflows.people.updates import ABORTED, Answers, People, unanswered
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, last_answer, propose
@@ -74,12 +77,20 @@ class EarlierEffects(RootModel[list[StepRecord]]):
     """The input of the Signal with which a reset tells the new run which effects earlier runs applied."""
 
 
-class Confirmed(RootModel[dict[str, str]]):
-    """The input of the Signal with which `cancel --undo` tells what a person confirmed, as in `Progress.confirmed`."""
+class Confirmed(BaseModel):
+    """The input of the Signal with which `cancel --undo` tells what a person confirmed, as in `Progress`."""
 
-    root: dict[Annotated[str, Field(max_length=MAX_NAME)], Annotated[str, Field(max_length=MAX_NAME)]] = Field(
+    confirmed: dict[Annotated[str, Field(max_length=MAX_NAME)], Annotated[str, Field(max_length=MAX_NAME)]] = Field(
         max_length=MAX_RECORDS
     )
+    vouched: tuple[Statement, ...] = Field(default=(), max_length=MAX_COUNT, exclude_if=not_)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_before(cls, value: Any) -> Any:
+        """Read what earlier clients sent: the digests alone."""
+        is_alone = isinstance(value, dict) and all(isinstance(digest, str) for digest in value.values())
+        return {"confirmed": value} if is_alone else value
 
 
 @workflow.defn(name="AgentWorkflow")
@@ -186,7 +197,7 @@ class AgentWorkflow(Answers, TakesAdmissions):
     @undecoded
     def confirm_undo(self, *arguments: Confirmed | RawValue) -> None:
         if confirmed := read_signal("confirm_undo", arguments, Confirmed, self._seal):
-            self._progress.write(UndoAsked(confirmed=confirmed.root))
+            self._progress.write(UndoAsked(confirmed=confirmed.confirmed, vouched=confirmed.vouched))
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded

@@ -98,7 +98,8 @@ class Approvals:
         if rule.are_enough(counted, starter):
             return ""
         approved = rule.people(counted, starter)
-        return " ".join([*why, f"Approved so far by {', '.join(approved) or 'nobody'} of {rule.needed(starter)}."])
+        left = f"{rule.needed(starter) - len(approved)}{' more' if approved else ''}"
+        return " ".join([*why, f"So far {' and '.join(approved) or 'nobody'} approved it; {left} must."])
 
     def _check_editors(self, rule: Approvers, attempt: CallAttempt) -> None:
         """Raise FaultRaised unless those who edited a call may approve it: it is only asked for again."""

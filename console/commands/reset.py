@@ -12,11 +12,12 @@ from client.problem import Problem
 from client.reset import Fate, ResetResult, named
 from client.tasks import Handle
 from client.text import printable
+from client.vouching import Voucher
 from console.commands import show
 from console.commands.undo import RollbackView
 from console.confirm import Yes, find_task, undo_confirmed
 from console.exits import Exit
-from console.options import Common, TaskId
+from console.options import Common, Identity, TaskId, voucher_of
 from console.render.command import starter
 
 
@@ -27,28 +28,43 @@ async def reset_command(
     undo: Annotated[bool, typer.Option("--undo", help="First undo the effects after STEP that are applied.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep them, and tell the planner about them.")] = False,
     reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for the history.")] = None,
+    identity: Identity = None,
     yes: Yes = False,
     common: Common,
 ) -> int:
     if undo and keep:
         raise Problem("usage", "`--undo` and `--keep` do not go together", "give one of them")
+    voucher = voucher_of(identity)
     fate = Fate.UNDO if undo else Fate.KEEP if keep else None
     client = await common.connected()
     check = functools.partial(resetting.require_step, client, to=to)
     handle = await find_task(client, id, common, command="reset", yes=yes, check=check)
-    return await reset(client, handle, common, to=to, why=reason, fate=fate)
+    return await reset(client, handle, common, to=to, why=reason, fate=fate, voucher=voucher)
 
 
 async def reset(
-    client: Client, handle: Handle, common: Common, *, to: str, why: str | None, fate: Fate | None = None
+    client: Client,
+    handle: Handle,
+    common: Common,
+    *,
+    to: str,
+    why: str | None,
+    fate: Fate | None = None,
+    voucher: Voucher | None = None,
 ) -> int:
     """Start a new run of a task from just before its step `to` was first scheduled, and print what the run keeps."""
     reason = why or starter("reset", "--to", to)
     view = RollbackView(await common.at(handle), handle.id)
-    is_attended = show.is_attended(common)
-    confirm = undo_confirmed(common)
     done = await resetting.reset(
-        client, handle, to=to, reason=reason, fate=fate, view=view, is_attended=is_attended, confirm=confirm
+        client,
+        handle,
+        to=to,
+        reason=reason,
+        fate=fate,
+        view=view,
+        is_attended=show.is_attended(common),
+        confirm=undo_confirmed(common),
+        voucher=voucher,
     )
     _print_reset(client, handle.id, done, common)
     return Exit.COMPLETED

@@ -160,15 +160,17 @@ def _listening(http: str) -> "ListenAddress":
     """Where to listen, and who may connect. Raises Problem if `http` is no HOST:PORT, or is open without a token."""
     from console.serving.access import Access, is_loopback
     from extras.gateway.serving import ListenAddress
+    from runtime.people_file import VARIABLE
 
     host, _, port = http.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (host and port.isdecimal() and int(port) < 65_536):
         raise Problem("usage", f"--http {http} is no HOST:PORT", "write for example --http 127.0.0.1:8700")
-    access = Access.of_environment()
-    if not is_loopback(host) and access.token is None:
+    people = os.environ.get(VARIABLE)
+    access = Access.of_environment(Path(people) if people else None)
+    if not is_loopback(host) and access.is_open:
         reason = f"--http {http} would let everybody who reaches it call the tools"
-        raise Problem("usage", reason, "set REPLAN_TOKEN too, or listen on 127.0.0.1")
+        raise Problem("usage", reason, f"set REPLAN_TOKEN or {VARIABLE} too, or listen on 127.0.0.1")
     return ListenAddress(host, int(port), access)
 
 

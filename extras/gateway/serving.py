@@ -216,11 +216,17 @@ class _Endpoint:
         return message
 
     def _visitor(self, headers: Mapping[str, str]) -> Visitor:
-        """The sender of a request, without cookies. Raises Denied for other websites, and without the right token."""
+        """The sender of a request, without cookies. Raises Denied for other websites, and without the right token.
+
+        A program needs the scope `start`.
+        """
         self._access.check_site("POST", headers)
         visitor = self._access.visitor({name: value for name, value in headers.items() if name != "cookie"})
         if visitor is None:
             raise Denied(401, "no_token", "The gateway wants a token", "send `Authorization: Bearer TOKEN`")
+        if "start" not in visitor.scopes:
+            reason = f"The tools need the scope start, and {visitor.name} has {', '.join(visitor.scopes)}"
+            raise Denied(403, "no_scope", reason, "use a token that has it")
         return visitor if visitor.is_known else Visitor("")
 
     def _origin(self, scope: Scope, headers: Mapping[str, str], visitor: Visitor) -> RequestOrigin:

@@ -1,6 +1,7 @@
 """The API for programs: JSON in and out, on top of `client`, with the documents that `--json` prints."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote
@@ -24,7 +25,7 @@ from client.tasks import Handle
 from client.undo import Rollback, undo, with_code
 from client.vouching import Voucher
 from client.workers import list_effects
-from console.serving.access import Access, Visitor
+from console.serving.access import Access, Denied, Visitor
 from console.serving.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from extras.web.bodies import JsonRoute
 from extras.web.remedies import as_request
@@ -271,6 +272,17 @@ async def effects(request: Request, id: Reference) -> Response:
     return json_response((await list_effects(client_of(request).temporal, task)).document(task.id))
 
 
+CHECK_SECONDS = 1.0
+"""How often a stream of events looks at most whether its listener still may listen."""
+
+
+async def _is_still_known(request: Request) -> bool:
+    try:
+        return await request.state.find_visitor() is not None
+    except Denied:
+        return False
+
+
 LastId = Annotated[str, Header(alias="Last-Event-ID", description="The id of the last event that was received.")]
 
 
@@ -293,10 +305,15 @@ async def events(
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, named as those of `--jsonl`; the last is `end`, with the document of the task.
 
-    With `Last-Event-ID`, a stream that was cut goes on where it was.
+    With `Last-Event-ID`, a stream that was cut goes on where it was. If the token or the session ends, so does it.
     """
     streams: Streams = request.app.state.streams
+    checked = time.monotonic()
     async for number, (name, fields) in streams.listen(handle, last_id, with_words=text):
+        if time.monotonic() - checked > CHECK_SECONDS:
+            if not await _is_still_known(request):
+                return
+            checked = time.monotonic()
         yield ServerSentEvent(event=name, id=number or None, raw_data=document.of_event(name, **fields))
 
 

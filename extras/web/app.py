@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from mimetypes import guess_type
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -248,12 +248,10 @@ class Gate:
             self._access.check_site("GET" if is_of_web_ui else scope["method"], headers)
             if is_of_web_ui and scope["method"] == "OPTIONS":  # a browser asks before it sends, without who asks
                 return Response(status_code=204)
-            visitor = await self._known_by_provider(headers) or self._access.visitor(headers)
-            if visitor and not path.startswith(OPEN):
-                check_scope(visitor, scope["method"], path)
+            visitor = await self._visitor(scope)
         except Denied as denied:
             return None if path.startswith(OPEN[:2]) else denial(denied)
-        scope.setdefault("state", {})["visitor"] = visitor
+        scope.setdefault("state", {}).update(visitor=visitor, find_visitor=partial(self._visitor, scope))
         if visitor or path.startswith(OPEN):
             return None
         if not is_page:
@@ -263,6 +261,14 @@ class Gate:
             return Response('<!doctype html><meta http-equiv="refresh" content="0">', media_type="text/html")
         query = f"?{scope['query_string'].decode('ascii', 'replace')}" if scope["query_string"] else ""
         return RedirectResponse(f"/login?next={quote(path + query, safe='')}", 303)
+
+    async def _visitor(self, scope: Scope) -> Visitor | None:
+        """Who sends a request, as of now; None if nobody says. Raises Denied if they may not send it."""
+        path, headers = scope["path"], Headers(scope=scope)
+        visitor = await self._known_by_provider(headers) or self._access.visitor(headers)
+        if visitor and not path.startswith(OPEN):
+            check_scope(visitor, scope["method"], path)
+        return visitor
 
     async def _known_by_provider(self, headers: Headers) -> Visitor | None:
         """The person of an ID token; None for a request without one. Raises Denied if the token is wrong."""

@@ -235,18 +235,22 @@ async def test_people_are_counted_once_and_only_those_who_count(calls: Bench, ho
             header["starter"] = house.state(step, starter, choice=START, run="", request="", step="", calls=())
         return await buys(calls, rule, step, *(house.state(step, person) for person in people), **header)
 
-    house.roles |= {"ann@shop": "finance", "zoe": "finance"}
+    names = ("ann@shop", "zoe", "Ann", "ANN@Shop", "\uff21nn", "guest", "Guest")
+    house.roles |= dict.fromkeys(names, "finance")
     two, other = {"by": "role:finance", "count": 2}, {"by": "role:finance", "not_starter": True}
-    assert "Approved so far by ann of 2." in await why(two, "ann", "ann@shop", "ann")
-    assert "Approved so far by ann of 2." in await why(two, "ann", "bob", "dora", "fay")
+    assert "So far ann approved it; 1 more must." in await why(two, "ann", "ann@shop", "ann")
+    assert "So far ann approved it; 1 more must." in await why(two, "ann", "bob", "dora", "fay")
+    assert "So far ann approved it; 1 more must." in await why(two, "ann", "Ann", "ANN@Shop", "\uff21nn")
+    assert "So far Guest approved it; 1 more must." in await why(two, "guest", "Guest")  # nobody whom the file knows
     assert await why(two, "ann", "bob", "cleo") == ""
     assert "ann started the task" in await why(other, "ann", starter="ann")
+    assert "guest started the task" in await why(other, "Guest", starter="guest")
     assert "ann started the task" in await why(other, "ann@shop", starter="ann")
     assert await why(other, "cleo", starter="ann") == ""
-    assert "Approved so far by ann of 2." in await why(other, "ann")
+    assert "So far ann approved it; 1 more must." in await why(other, "ann")
     assert await why(other, "ann", "cleo") == ""
     assert await why({**two, "not_starter": True}, "ann", "cleo", "eve", starter="ann") == ""
-    assert "Approved so far by cleo of 2." in await why({**two, "not_starter": True}, "ann", "cleo", starter="ann")
+    assert "So far cleo approved it; 1 more must." in await why({**two, "not_starter": True}, "ann", "cleo", starter="ann")
 
 
 async def test_a_statement_about_the_start_must_be_true_and_about_this_task(calls: Bench, house: House) -> None:

@@ -56,6 +56,18 @@ def test_a_token_is_shown_once_and_kept_as_a_digest(people: Typed) -> None:
     assert people.now.holder(token, now) is None and people.now.holder(again, now) == people.person("ann")
 
 
+def test_two_spellings_are_one_person(people: Typed) -> None:
+    """A provider may write the name of somebody in capitals: it would be a second person who approves."""
+    people("add", "ann", "--also", "ann@shop", "--token")
+    for other in ("Ann", "ANN@SHOP"):
+        assert f"There is a person with the name {other!r} already" in people("add", other, "--token", exit=2)
+    people("change", "Ann", "--roles", "board")
+    people("add", "bob", "--token")
+    assert "Two have the name 'ann'" in people("change", "bob", "--also", "ANN", exit=2)
+
+    assert people.now.person("aNN@shop") == people.person("ann") and people.person("ann").roles == ("board",)
+
+
 def test_a_program_has_a_token_with_scopes(people: Typed) -> None:
     found = json.loads(people("machine", "billing", "--scopes", "start,read", "--json"))
     twice = people("machine", "billing", "--scopes", "read", exit=2)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from client import people
+from client.follow import View
 from client.problem import Problem
+from client.reset import Fate, reset
+from client.undo import PlannedUndo, cancel, undo
 from client.vouching import Voucher
 from replan import Approval, Key, NeedsPerson, Tool, tool
 from runtime.people_file import Door, KnownPeople, PeopleFile, Person, Signer
@@ -258,7 +262,7 @@ async def test_after_a_while_others_may_approve(client: Client, office: Office) 
         await approve(office, handle, request, "dora")
         ended = await outcome(handle)
 
-    assert early.startswith("dora (board) may not approve it: it needs a person with the role finance, or from ")
+    assert early.startswith("dora (board) may not approve it: it needs a person with the role finance, and from ")
     assert (len(PAID), ended.status) == (1, TaskStatus.COMPLETED)
 
 
@@ -285,7 +289,7 @@ async def test_a_forged_update_buys_nothing_and_is_asked_for_again(client: Clien
 
     assert (said, unknown, before) == ("r1: approve", "r2: approve", [])
     assert "What was signed for ann does not count: its signature is wrong." in again.reason
-    assert "Approved so far by nobody of 1." in again.reason
+    assert "So far nobody approved it; 1 must." in again.reason
     assert "nobody here knows the key 0123456789abcdef" in third.reason
     assert (len(PAID), ended.status) == (1, TaskStatus.COMPLETED)
 
@@ -353,6 +357,93 @@ async def test_several_calls_are_approved_together_by_the_same_people(client: Cl
         ended = await outcome(handle)
 
     assert len(ended.requests) == 1 and sorted(amount for _, amount in PAID) == [600, 700]
+
+
+def charging(count: int = 2) -> list[Tool[..., Any]]:
+    """A charge that anybody may make, and so many people of finance must take back."""
+    [refund] = refunding(when="always", by="role:finance", count=count)
+
+    @tool.keyed(undo=refund)
+    async def charge(args: Refund, key: Key) -> Paid:
+        """Charge."""
+        return Paid(amount=args.amount)
+
+    return [charge, refund]
+
+
+CHARGED: Proposals = [
+    plan(step("s0", "charge", order="a", amount=5), step("s1", "charge", "s0", order="b", amount=6)),
+    DONE,
+]
+
+
+async def all_of_it(planned: PlannedUndo) -> bool:
+    return True
+
+
+async def test_an_undo_is_confirmed_by_two_people_one_after_the_other(client: Client, office: Office) -> None:
+    """Each undoes the task once: the calls of the second have both statements, and one person twice is one person."""
+    path, known = office.path, KnownPeople(office.path)
+    async with staged(client, path.parent, charging(), CHARGED, people=known) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        alone = [
+            await undo(client, handle, View(), is_attended=False, confirm=all_of_it, voucher=office.voucher(name))
+            for name in ("ann", "ann@shop", "bob")
+        ]
+        before = list(PAID)
+        both = await undo(client, handle, View(), is_attended=False, confirm=all_of_it, voucher=office.voucher("cleo"))
+
+    reasons = [one.outcome.undo[0].reason for one in alone]
+    assert [one.is_complete for one in alone] == [False] * 3 and before == []
+    assert reasons[0].endswith("needs approval: the tool asks before each call. So far ann approved it; 1 more must."), reasons
+    assert "bob (sales) may not approve it" in reasons[2]
+    assert both.is_complete and sorted(amount for _, amount in PAID) == [5, 6]
+
+
+async def test_who_undid_an_earlier_task_with_this_id_has_confirmed_nothing_of_a_new_one(
+    client: Client, office: Office
+) -> None:
+    path, known = office.path, KnownPeople(office.path)
+    async with staged(client, path.parent, charging(), CHARGED, people=known) as stage:
+        ended = list[bool]()
+        for name in ("ann", "cleo"):
+            handle = await stage.start(id=f"same-{stage.queue}")
+            await outcome(handle)
+            done = await undo(
+                client, handle, View(), is_attended=False, confirm=all_of_it, voucher=office.voucher(name)
+            )
+            ended.append(done.is_complete)
+
+    assert (ended, PAID) == ([False, False], [])
+
+
+async def test_a_cancel_and_a_reset_say_who_confirms_what_they_undo(client: Client, office: Office) -> None:
+    """Without somebody who is known, the effects stay."""
+    waits: Proposals = [
+        plan(step("s0", "charge", order="a", amount=5), step("s1", "refund", "s0", order="b", amount=7)),
+        DONE,
+    ]
+    path, known = office.path, KnownPeople(office.path)
+    async with staged(client, path.parent, charging(count=1), waits, people=known) as stage:
+        cancelled = list[Outcome]()
+        for voucher in (None, office.voucher("ann")):
+            handle = await stage.start(waiting())
+            await asked(handle)
+            await cancel(client, handle, undo=True, confirm=all_of_it, voucher=voucher)
+            cancelled.append(await outcome(handle))
+    async with staged(client, path.parent, charging(count=1), CHARGED, people=known) as stage:
+        closed = await stage.start()
+        await outcome(closed)
+        going = partial(reset, client, closed, to="s1", reason="test", fate=Fate.UNDO, confirm=all_of_it)
+        with pytest.raises(Problem) as stays:
+            await going(voucher=office.voucher("bob"))
+        before = list(PAID)
+        await going(voucher=office.voucher("cleo"))
+
+    assert [[one.done for one in each.undo] for each in cancelled] == [[False], [True]]
+    assert "bob (sales) may not approve it" in stays.value.reason
+    assert [amount for _, amount in before] == [5] and [amount for _, amount in PAID] == [5, 6]
 
 
 async def test_a_reset_makes_what_was_approved_void(client: Client, office: Office) -> None:

@@ -32,6 +32,7 @@ from workflows.account.state import EntryLists, JournalState
 from workflows.faults.fault import Code
 from workflows.marks import Kept
 from workflows.people.requests import ENDED
+from workflows.people.statement import Statement, newest_of_each
 from workflows.plans.contract import Contract
 
 MAX_REVISIONS = 100
@@ -230,10 +231,12 @@ class UndoAsked(JournalEntry, frozen=True):
     kind: Literal["undo_asked"] = "undo_asked"
     confirmed: dict[str, str] | None = Field(default=None, exclude=True)
     """See `State.confirmed`; None if nothing was confirmed."""
+    vouched: tuple[Statement, ...] = Field(default=(), exclude=True)
 
     def apply(self, state: JournalState) -> None:
         state.undo_when_cancelled = state.undo_when_cancelled or self.confirmed is None
         state.confirmed = {**state.confirmed, **(self.confirmed or {})}
+        state.vouched = newest_of_each((*state.vouched, *self.vouched))
 
 
 class UndoBegun(JournalEntry, frozen=True):

@@ -12,7 +12,7 @@ from operator import not_
 from pydantic import BaseModel, Field
 
 from workflows.marks import Kept
-from workflows.people.statement import Statement
+from workflows.people.statement import Statement, folded, newest_of_each
 
 MAX_COUNT, MAX_NAMED = 10, 20
 """The most people who must approve a call, and the most roles and people whom a rule names."""
@@ -46,7 +46,7 @@ class Approvers(BaseModel, frozen=True):
         if not self.takes(statement):
             roles = f" ({', '.join(statement.roles)})" if statement.roles else ""
             return f"{statement.person}{roles} may not approve it: it needs {self.text(statement.asked)}."
-        if self.not_starter and statement.person == starter:
+        if self.not_starter and starter and folded(statement.person) == folded(starter):
             return f"{starter} started the task, and may not approve this call: another person must."
         return ""
 
@@ -57,7 +57,7 @@ class Approvers(BaseModel, frozen=True):
 
     def people(self, statements: Sequence[Statement], starter: str | None) -> list[str]:
         """The different people among those who made the statements that may approve."""
-        return list(dict.fromkeys(one.person for one in statements if not self.refuses(one, starter)))
+        return [one.person for one in newest_of_each(one for one in statements if not self.refuses(one, starter))]
 
     def are_enough(self, statements: Sequence[Statement], starter: str | None) -> bool:
         """Whether the people who made these statements are those whom the rule asks for."""
@@ -72,15 +72,22 @@ class Approvers(BaseModel, frozen=True):
         alone = ""
         if self.not_starter:
             alone = ", none of whom started the task" if self.count > 1 else ", who did not start the task"
-        later = f", or from {asked + timedelta(seconds=self.after):%Y-%m-%d %H:%M} UTC " if asked else ", or later "
+        later = f"from {asked + timedelta(seconds=self.after):%Y-%m-%d %H:%M} UTC" if asked else "later"
+        too = f", and {later} also {_those(self.then)}" if self.then else ""
         more = f"; {needed} people, since nobody vouches for who started it" if needed > self.count else ""
-        return f"{who}{alone}{later + _who(self.then, self.count) if self.then else ''}{more}"
+        return f"{who}{alone}{too}{more}"
 
 
 def _is_among(named: Sequence[str], statement: Statement) -> bool:
     return (
         not named or f"{PERSON}{statement.person}" in named or any(f"{ROLE}{role}" in named for role in statement.roles)
     )
+
+
+def _those(named: Sequence[str]) -> str:
+    roles = [name.removeprefix(ROLE) for name in named if name.startswith(ROLE)]
+    names = [name.removeprefix(PERSON) for name in named if name.startswith(PERSON)]
+    return " or ".join([*([f"those with the role {' or '.join(roles)}"] if roles else []), *names])
 
 
 def _who(named: Sequence[str], count: int) -> str:

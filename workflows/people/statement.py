@@ -4,6 +4,8 @@ Made and signed by a door when a person answers; the worker verifies it before i
 workflow, which replays, verifies nothing.
 """
 
+import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import AwareDatetime, BaseModel, Field
@@ -53,6 +55,16 @@ class Statement(BaseModel, frozen=True, extra="forbid"):
     def signed(self) -> bytes:
         """The bytes that are signed: all other fields."""
         return b"replan statement 1\n" + canonical(self.model_dump(mode="json", exclude={"signature"})).encode()
+
+
+def folded(name: str) -> str:
+    """What two spellings of one person's name have in common: providers differ in capitals and in forms of letters."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
+def newest_of_each(statements: Iterable[Statement]) -> tuple[Statement, ...]:
+    """Of the statements of each person the last one."""
+    return tuple({folded(statement.person): statement for statement in statements}.values())
 
 
 def given_digest(values: Any) -> str:

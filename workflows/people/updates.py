@@ -50,6 +50,7 @@ from workflows.people.requests import (
     check_given,
     find_request,
 )
+from workflows.people.statement import folded
 from workflows.seal import Seal
 from workflows.web_ui import summary, timer_name
 
@@ -327,7 +328,7 @@ def _check_person(request: HumanRequest, choice: Choice, message: Given, starter
         raise NotAccepted(f"What was signed is about another request or answer: sign {choice.value} of {request.id}.")
     if why := rule.refuses(stated, starter):
         raise NotAccepted(why)
-    if stated.person in [one.person for one in request.statements]:
+    if folded(stated.person) in [folded(one.person) for one in request.statements]:
         needs = rule.text(request.since, request.needed)
         raise NotAccepted(f"{stated.person} has answered it already: it needs {needs}.")
     if choice is Choice.PROVIDE and any(one.given != stated.given for one in request.statements):

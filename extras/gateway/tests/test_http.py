@@ -29,6 +29,7 @@ from extras.gateway.tests.http import (
     tools_of,
 )
 from runtime.dev_server import DevServer
+from runtime.people_file import Machine, PeopleFile, Person, token_digest
 from tests import preloaded
 from tests.processes import Processes
 
@@ -53,9 +54,19 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """One behind a proxy that says who is signed in."""
+    """One behind a proxy that says who is signed in, which people and programs with tokens of their own reach, too."""
     place = forked(tmp_path_factory.mktemp("guarded"))
-    gateway = Gateway(place, REPLAN_IDENTITY_HEADER="X-User", REPLAN_TOKEN=TOKEN)
+    digests = {name: token_digest(own_token(name)) for name in ("cleo", "books", "reader")}
+    people = PeopleFile(
+        people=(Person(name="cleo", token=digests["cleo"]),),
+        machines=(
+            Machine(name="books", scopes=("start",), token=digests["books"]),
+            Machine(name="reader", scopes=("read", "answer"), token=digests["reader"]),
+        ),
+    )
+    file = place.state.parent / "people.json"
+    people.write(file)
+    gateway = Gateway(place, REPLAN_IDENTITY_HEADER="X-User", REPLAN_TOKEN=TOKEN, REPLAN_PEOPLE=str(file))
     yield gateway
     gateway.close()
 
@@ -271,6 +282,24 @@ def test_a_session_belongs_to_its_principal(guarded: Gateway, session: str) -> N
     assert NOT_AGAIN not in said(first) + said(second)
     assert paid(guarded, session) == 2
     assert stolen.status_code == 404
+
+
+def own_token(name: str) -> str:
+    return f"the-token-of-{name}"
+
+
+def test_people_and_programs_have_tokens_of_their_own(guarded: Gateway, session: str) -> None:
+    """A session of one of them is nobody else's; a program that may not start tasks calls no tool."""
+    about = {"replan_session": session}
+    cleo, books = ({**about, "authorization": f"Bearer {own_token(name)}"} for name in ("cleo", "books"))
+    with Http(guarded.url, NEW, **cleo) as hers, Http(guarded.url, NEW, **books) as its:
+        hers.call("pay", {"who": session}, {"replan_key": "1"})
+        its.call("pay", {"who": session}, {"replan_key": "1"})
+    reader = {**ACCEPTS, "authorization": f"Bearer {own_token('reader')}"}
+    refused = httpx2.post(guarded.url, json={}, headers=reader)
+
+    assert paid(guarded, session) == 2
+    assert (refused.status_code, refused.json()["code"]) == (403, "no_scope")
 
 
 def test_without_the_token_nobody_is_let_in(guarded: Gateway) -> None:

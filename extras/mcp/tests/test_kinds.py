@@ -445,7 +445,7 @@ def test_a_tools_file_says_who_must_approve(tmp_path: Path) -> None:
 
     assert whole.spec.approvers is not None and alone.spec.approvers is None
     assert whole.spec.approvers.text() == (
-        "2 people with the role finance or ann, none of whom started the task, or later 2 people with the role board"
+        "2 people with the role finance or ann, none of whom started the task, and later also those with the role board"
     )
     assert [asked[step].asks for step in ("501", "500")] == ["yes", "no"]
     assert "approve: by is 'role:NAME' or 'person:NAME', or a list of them, and not 'finance'." in str(wrong.value)

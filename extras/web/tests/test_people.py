@@ -1,5 +1,6 @@
 """Who is known: personal tokens, a proxy's names and programs with scopes, and what the server vouches for."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -297,6 +298,27 @@ async def test_a_role_that_is_taken_away_counts_no_more(desk: Office) -> None:
         await bob.post(path_of(id, "cancel"))
 
     assert "fay (sales) may not approve it" in response.text
+
+
+async def test_a_stream_of_events_ends_with_the_token(desk: Office) -> None:
+    """Of a person who is removed, nothing more is told; others hear the task to its end."""
+    desk.person("guest", "sales")
+    async with desk.visit("ann") as ann, desk.visit("guest") as guest, desk.visit("cleo") as cleo:
+        id = await refunding(ann)
+        request = await asked(ann, id)
+
+        async def heard(program: httpx2.AsyncClient) -> list[str]:
+            async with program.stream("GET", path_of(id, "events")) as response:
+                return [line async for line in response.aiter_lines() if line.startswith("event:")]
+
+        both = [asyncio.create_task(heard(program)) for program in (guest, cleo)]
+        await asyncio.sleep(1.5)  # longer than between two looks
+        desk.change("guest", until=datetime.now(UTC))
+        await approved(cleo, id, request)
+        cut, whole = await asyncio.gather(*both)
+
+    assert whole[-1] == "event: end" and "event: end" not in cut
+    assert cut == whole[: len(cut)] and cut
 
 
 async def test_extending_resolving_and_undoing_are_signed(desk: Office, client: Client, queue: str) -> None:
