@@ -79,7 +79,7 @@ test-containers: ## test docker-compose.yml in containers of podman, as root and
 lock: $(PACKAGES) ## write requirements/*.txt from pyproject.toml; UPGRADE=--upgrade takes the newest versions
 	@$(PY) -m pip --disable-pip-version-check install --quiet --editable ".[maintenance]"
 	$(COMPILE) --all-extras --output-file=requirements/dev.txt pyproject.toml
-	$(COMPILE) --extra=documents --extra=mcp --extra=otel --extra=postgresql --extra=web --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
+	$(COMPILE) --extra=documents --extra=mcp --extra=otel --extra=postgresql --extra=provider --extra=web --constraint=requirements/dev.txt --output-file=requirements/runtime.txt pyproject.toml
 	$(COMPILE) --constraint=requirements/dev.txt --output-file=requirements/build.txt requirements/build.in
 	$(COMPILE) --constraint=requirements/dev.txt --constraint=requirements/build.txt --output-file=requirements/release.txt requirements/release.in
 

@@ -250,7 +250,9 @@ async def test_people_are_counted_once_and_only_those_who_count(calls: Bench, ho
     assert "So far ann approved it; 1 more must." in await why(other, "ann")
     assert await why(other, "ann", "cleo") == ""
     assert await why({**two, "not_starter": True}, "ann", "cleo", "eve", starter="ann") == ""
-    assert "So far cleo approved it; 1 more must." in await why({**two, "not_starter": True}, "ann", "cleo", starter="ann")
+    assert "So far cleo approved it; 1 more must." in await why(
+        {**two, "not_starter": True}, "ann", "cleo", starter="ann"
+    )
 
 
 async def test_a_statement_about_the_start_must_be_true_and_about_this_task(calls: Bench, house: House) -> None:

@@ -51,6 +51,8 @@ TOLD = {
     "localhost:7233": "{address}",
     "cancel book-a-slot": "cancel going-on",
     "cancel ID": "cancel going-on",
+    "refund-7f3a.json": "refund.json",
+    "refund-7f3a": "book-a-slot",
     "--reset TOOL": "--reset get_price",
     "extend book-a-slot": "extend asks",
     ".replan/": "{folder}/state/",

@@ -396,7 +396,9 @@ async def test_an_undo_is_confirmed_by_two_people_one_after_the_other(client: Cl
 
     reasons = [one.outcome.undo[0].reason for one in alone]
     assert [one.is_complete for one in alone] == [False] * 3 and before == []
-    assert reasons[0].endswith("needs approval: the tool asks before each call. So far ann approved it; 1 more must."), reasons
+    assert reasons[0].endswith(
+        "needs approval: the tool asks before each call. So far ann approved it; 1 more must."
+    ), reasons
     assert "bob (sales) may not approve it" in reasons[2]
     assert both.is_complete and sorted(amount for _, amount in PAID) == [5, 6]
 

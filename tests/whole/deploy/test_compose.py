@@ -182,7 +182,7 @@ def test_what_comes_from_outside_is_in_the_example() -> None:
     """What the file takes from .env, and nothing else: the keys of models that a provider's client looks for, too."""
     taken = {(found["name"], found["default"]) for found in composition.INTERPOLATED.finditer(TEXT)}
 
-    assert WORKER.passed_on == {name for one in PROVIDERS.values() for name in (one.key, one.url)}
+    assert WORKER.passed_on == {"REPLAN_PEOPLE", *(name for one in PROVIDERS.values() for name in (one.key, one.url))}
     assert set(re.findall(r"^# (\w+)=$", EXAMPLE, flags=re.MULTILINE)) == WORKER.passed_on | SERVE.passed_on
     assert set(re.findall(r"^(\w+)=(.*)$", EXAMPLE, flags=re.MULTILINE)) == taken
 
@@ -208,6 +208,8 @@ def test_the_web_server_is_found_where_it_listens_and_confined_like_a_worker() -
     assert f"http://{LOOPBACK}:{PORT}/health/ready" == ready.URL
     assert SERVE.image == WORKER.image
     assert {service.name for service in SERVICES if "profiles" in service.said} == {SERVE.name}
-    assert SERVE.passed_on == {"REPLAN_TOKEN", "REPLAN_IDENTITY_HEADER"}
+    known = {"REPLAN_PEOPLE", "REPLAN_DOOR_KEY", "REPLAN_PAGE"} | {"REPLAN_TOKEN", "REPLAN_IDENTITY_HEADER"}
+    provider = {f"REPLAN_PROVIDER{name}" for name in ("", "_CLIENT", "_SECRET", "_NAME", "_ROLES")}
+    assert SERVE.passed_on == known | provider
     for name in ("read_only", "tmpfs", "cap_drop", "security_opt", "init"):
         assert SERVE.said[name] == WORKER.said[name], name
