@@ -29,7 +29,7 @@ from runtime.validation import first_mistake
 from workflows.commands import command
 from workflows.people.approvers import PERSON as PERSON_OF, ROLE as ROLE_OF
 from workflows.people.requests import MAX_NAME
-from workflows.people.statement import Statement, folded
+from workflows.people.statement import RESOLVE, START, UNDO, Statement, folded
 from workflows.text import capitalised
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ SKEW = timedelta(minutes=5)
 """How far the clocks of a door and of a worker may be apart."""
 Scope = Literal["start", "read", "answer", "operate"]
 SCOPES: tuple[Scope, ...] = ("start", "read", "answer", "operate")
-"""What a program may do: start tasks, read, answer requests, and operate: extend, cancel, undo, resolve."""
+"""What somebody may do: start tasks, read, answer requests, and operate: extend, cancel, undo, resolve."""
+SCOPE_OF: Mapping[str, Scope] = {START: "start", UNDO: "operate", RESOLVE: "operate"}
+"""By the choice of a statement, the scope that its person needs; every other is an answer."""
 NAME = r"^[^\s:,\x00-\x1f\x7f]([^:,\x00-\x1f\x7f]{0,198}[^\s:,\x00-\x1f\x7f])?$"
 ROLE = r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,79}$"
 RULES: Mapping[str, tuple[str, str]] = {
@@ -108,6 +110,8 @@ class Person(_Row):
     """When the token ends, and with it all that the person may."""
     keys: tuple[PublicKey, ...] = Field(default=(), exclude_if=not_)
     """Keys with which the person signs without a door."""
+    scopes: tuple[Scope, ...] = SCOPES
+    """What the person may do at a door, and sign."""
 
     def is_over(self, now: datetime) -> bool:
         return self.until is not None and now >= self.until
@@ -263,6 +267,8 @@ class PeopleFile(_Row):
             return statement
         if person.is_over(now):
             raise ValueError(f"{person.name} may not answer any more")
+        if (scope := SCOPE_OF.get(statement.choice, "answer")) not in person.scopes:
+            raise ValueError(f"{person.name} may not {scope}, but {', '.join(person.scopes) or 'nothing'}")
         is_own = isinstance(owner, Person)
         roles = person.roles if is_own else tuple(role for role in statement.roles if role in person.roles)
         return statement.model_copy(update={"person": person.name, "roles": roles})

@@ -43,8 +43,8 @@ WHAT = {
 """By action, what it does, for the help."""
 TAKES: Mapping[Action, tuple[str, ...]] = {
     "list": (),
-    "add": ("roles", "also", "until", "token", "key"),
-    "change": ("roles", "also", "until", "token", "key"),
+    "add": ("roles", "also", "scopes", "until", "token", "key"),
+    "change": ("roles", "also", "scopes", "until", "token", "key"),
     "machine": ("scopes", "until"),
     "door": ("key_file", "until"),
     "withdraw": (),
@@ -73,7 +73,7 @@ async def people_command(
         str | None, typer.Option(metavar="NAMES", help="With add, change: other names, such as a proxy gives.")
     ] = None,
     scopes: Annotated[
-        str | None, typer.Option(metavar="SCOPES", help=f"With machine: what it may do, of {','.join(SCOPES)}.")
+        str | None, typer.Option(metavar="SCOPES", help=f"With machine, add, change: some of {','.join(SCOPES)}.")
     ] = None,
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="The end, from now, e.g. 90d; never for none.")
@@ -206,6 +206,7 @@ class _Change:
         fields: dict[str, Any] = dict(iter(before))  # not of the row itself: it has a field `keys`
         fields |= {option: _listed(self.used[option]) for option in ("roles", "also") if option in self.used}
         fields |= {"until": self._until(now)} if "until" in self.used else {}
+        fields |= {"scopes": self._scopes()} if "scopes" in self.used else {}
         made(Person, **fields)  # before a key is made
         if "token" in self.used:
             self.token = new_token()
@@ -220,11 +221,13 @@ class _Change:
         if any(one.name == self.name and not one.is_over(now) for one in file.machines):
             reason = f"There is a program with the name {self.name!r} already, which has a token"
             raise Problem("usage", reason, f"`{starter('people', 'remove', self.name)}` ends it first")
-        scopes = _listed(self.used["scopes"])
-        if wrong := [scope for scope in scopes if scope not in SCOPES] or ([] if scopes else [self.used["scopes"]]):
-            raise Problem("usage", f"There is no scope {wrong[0]!r} among {', '.join(SCOPES)}", "write some of these")
         self.token = new_token()
-        fields = {"name": self.name, "scopes": scopes, "token": token_digest(self.token), "until": self._until(now)}
+        fields = {
+            "name": self.name,
+            "scopes": self._scopes(),
+            "token": token_digest(self.token),
+            "until": self._until(now),
+        }
         machine = made(Machine, **fields)
         said = f"{machine.name} may {', '.join(machine.scopes)}{_end(machine.until)}."
         return _Made(file.with_rows(machine), machine, said)
@@ -277,6 +280,12 @@ class _Change:
         reason = f"There is nobody {self.name!r}, or not any more"
         raise Problem("usage", reason, f"`{starter('people', 'list')}` shows everybody")
 
+    def _scopes(self) -> tuple[str, ...]:
+        scopes = _listed(self.used["scopes"])
+        if wrong := [scope for scope in scopes if scope not in SCOPES] or ([] if scopes else [self.used["scopes"]]):
+            raise Problem("usage", f"There is no scope {wrong[0]!r} among {', '.join(SCOPES)}", "write some of these")
+        return tuple(scope for scope in SCOPES if scope in scopes)
+
     def _until(self, now: datetime) -> datetime | None:
         text = self.used.get("until", NEVER)
         if text == NEVER:
@@ -300,7 +309,8 @@ def _withdrawn(keys: tuple[PublicKey, ...], now: datetime, id: str = "") -> tupl
 
 def _has(person: Person) -> str:
     also = f", also as {', '.join(person.also)}" if person.also else ""
-    return f"{_roles(person)}{also}{_end(person.until)}"
+    may = "" if person.scopes == SCOPES else f", may {', '.join(person.scopes)}"
+    return f"{_roles(person)}{also}{may}{_end(person.until)}"
 
 
 def _roles(person: Person) -> str:

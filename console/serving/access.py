@@ -72,7 +72,7 @@ class Visitor:
     is_person: bool = False
     """Whether the server knows this person, so that its door can vouch for them."""
     scopes: Collection[Scope] = SCOPES
-    """What the visitor may do; a person and the operator may do all of it."""
+    """What the visitor may do; the operator, and a person unless the people file says less, may do all of it."""
 
     @property
     def is_known(self) -> bool:
@@ -200,13 +200,13 @@ class Access:
             return Visitor(name, "proxy")
         if person.is_over(datetime.now(UTC)):
             raise Denied(403, "removed", f"{person.name} may not use this server any more", "ask who runs it")
-        return Visitor(person.name, "proxy", person.roles, is_person=True)
+        return _of(person, "proxy")
 
     def _holder(self, token: str) -> Visitor:
         """Who has this token. Raises Denied if nobody has it now."""
         match self._file.holder(token, datetime.now(UTC)):
             case Person() as person:
-                return Visitor(person.name, "token", person.roles, is_person=True)
+                return _of(person, "token")
             case Machine() as machine:
                 return Visitor(machine.name, "machine", scopes=machine.scopes)
         raise _wrong_token()
@@ -259,7 +259,7 @@ class Access:
         person = self._file.person(name)
         if person is not None and person.is_over(datetime.now(UTC)):
             raise Denied(403, "removed", f"{person.name} may not use this server any more", "ask who runs it")
-        return Visitor(person.name if person else name, "provider", person.roles if person else roles, is_person=True)
+        return _of(person, "provider") if person else Visitor(name, "provider", roles, is_person=True)
 
     def _mark(self, name: str) -> str:
         """What a new token of a person changes; empty for somebody who is gone."""
@@ -289,7 +289,11 @@ class Access:
         person = self._file.active(kept["name"], datetime.now(UTC))
         if person is None or not person.token or person.token[:MARK] != kept["mark"]:
             return None
-        return Visitor(person.name, "token", person.roles, is_person=True)
+        return _of(person, "token")
+
+
+def _of(person: Person, how: How) -> Visitor:
+    return Visitor(person.name, how, person.roles, is_person=True, scopes=person.scopes)
 
 
 def _sessions(secret: bytes) -> URLSafeTimedSerializer:

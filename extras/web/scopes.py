@@ -1,6 +1,6 @@
-"""What a program with a token may ask of the server: each route needs one scope.
+"""What a person or a program may ask of the server: each route needs one scope.
 
-Read at each request of a program; people and the operator may ask everything.
+Read at each request; the operator, and a person unless the people file says less, may ask everything.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from re import Pattern
 from starlette.routing import compile_path
 
 from console.serving.access import Denied, Visitor
-from runtime.people_file import Scope
+from runtime.people_file import SCOPES as ALL, Scope
 from workflows.text import shorten
 
 MAX_PATH = 80
@@ -58,12 +58,14 @@ _PATTERNS: Mapping[tuple[str, str], Pattern[str]] = {one: compile_path(one[1])[0
 
 
 def check_scope(visitor: Visitor, method: str, path: str) -> None:
-    """Raise Denied if a program sends a request for which it has no scope; `path` is as it was sent."""
-    if visitor.how != "machine":
+    """Raise Denied if somebody sends a request for which they have no scope; `path` is as it was sent."""
+    if visitor.scopes == ALL:
         return
     found = next((one for one, pattern in _PATTERNS.items() if one[0] == method and pattern.match(path)), None)
     if found is None:
-        raise Denied(404, "http", f"{method} {shorten(path, MAX_PATH)} is nothing for programs", "see /openapi.json")
+        reason = f"{method} {shorten(path, MAX_PATH)} is nothing for who has not all scopes"
+        raise Denied(404, "http", reason, "see /openapi.json")
     if (scope := SCOPES[found]) not in visitor.scopes:
-        reason = f"{method} {found[1]} needs the scope {scope}, and {visitor.name} has {', '.join(visitor.scopes)}"
+        has = ", ".join(visitor.scopes) or "none"
+        reason = f"{method} {found[1]} needs the scope {scope}, and {visitor.name} has {has}"
         raise Denied(403, "no_scope", reason, "use a token that has it")

@@ -334,6 +334,22 @@ async def test_a_role_is_taken_away_between_the_question_and_the_call(client: Cl
     assert (PAID, ended.status) == ([], TaskStatus.FAILED)
 
 
+async def test_who_may_only_read_approves_nothing(client: Client, office: Office) -> None:
+    """Whatever door says who they are, and whatever role they have: the worker has its own people file."""
+    async with asking(client, office, paying(900), by="role:finance") as (_, handle, request):
+        rows = [
+            row.model_copy(update={"scopes": ("read",)}) if row.name == "ann" else row for row in office.file.people
+        ]
+        office.change(people=tuple(rows))
+        await approve(office, handle, request, "ann")
+        again = await asked(handle, 2)
+        await approve(office, handle, again, "cleo")
+        await outcome(handle)
+
+    assert "What was signed for ann does not count: ann may not answer, but read." in again.reason
+    assert len(PAID) == 1
+
+
 async def test_several_calls_are_approved_together_by_the_same_people(client: Client, office: Office) -> None:
     """A call that only one of two people has seen is asked for by itself."""
     rule: dict[str, Any] = {"when": "always", "by": "role:finance", "count": 2}

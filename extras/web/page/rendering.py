@@ -21,6 +21,7 @@ from client.problem import Problem
 from client.text import printable
 from client.wording import ENDS
 from console.serving.access import Access, Visitor
+from runtime.people_file import SCOPES
 from runtime.process import version
 from workflows.account.task import TaskStatus
 from workflows.limits.budget import LIMITS
@@ -49,11 +50,12 @@ KINDS: Mapping[RequestKind, str] = {
 """What a request asks of a person, in a word."""
 SIMPLE = frozenset(choice for choice, row in CHOICES.items() if not row.options)
 """The answers that are given with a button alone."""
+NEW = "/ui/new"
 PLACES: Sequence[tuple[str, str, str]] = (
     ("/ui/inbox", "Inbox", ""),
     ("/ui/tasks", "Tasks", ""),
     ("/ui/incidents", "Incidents", ""),
-    ("/ui/new", "New", "task"),
+    (NEW, "New", "task"),
 )
 """The pages of `serve` that every page links to: address, name, and what follows the name where there is room."""
 TASK_PAGES = "/ui/tasks/"
@@ -108,7 +110,9 @@ def render(request: Request, template: str, status: int = 200, /, **values: Any)
     access: Access = request.app.state.access
     known = {"visitor": visitor, "has_token": not access.is_open, "path": request.scope["path"]}
     known |= {"has_people": access.people is not None, "has_operator": access.token is not None or access.is_open}
-    known |= {"places": request.app.state.places, "has_provider": access.has_provider}
+    can = visitor.scopes if visitor else SCOPES
+    places = [place for place in request.app.state.places if place[0] != NEW or "start" in can]
+    known |= {"places": places, "has_provider": access.has_provider, "can": can}
     return HTMLResponse(environment().get_template(template).render(**known, **values), status)
 
 

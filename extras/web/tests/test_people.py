@@ -408,6 +408,33 @@ async def test_a_program_may_do_what_its_scopes_say(desk: Office) -> None:
     assert not wrong
 
 
+async def test_a_person_may_do_what_the_file_says(desk: Office) -> None:
+    """By the API and at the page, which shows no button that would be refused."""
+    desk.person("reader", "finance", scopes=("read",))
+    async with desk.visit("ann") as ann, desk.visit("reader") as api, desk.visit("") as browser:
+        id = await refunding(ann)
+        request = await asked(ann, id)
+        refused = [
+            await approved(api, id, request),
+            *[await api.post(path_of(id, what), json={}) for what in ("extend", "cancel", "undo")],
+        ]
+        await signed_in(browser, desk.tokens["reader"])
+        page = (await browser.get(f"/ui/tasks/{id}")).text
+        pressed = await browser.post(f"/ui/tasks/{id}/cancel", data={"confirmed": "yes"})
+        new = await browser.post("/ui/new", data={"text": "calculate 1 + 1"})
+        own = (await ann.get(f"/ui/tasks/{id}")).text
+        await ann.post(path_of(id, "cancel"))
+
+    assert [(one.status_code, one.json()["code"]) for one in refused] == [(403, "no_scope")] * 4
+    assert (
+        refused[0].json()["detail"].startswith("POST /tasks/{id}/answers needs the scope answer, and reader has read")
+    )
+    assert "You may read this request, and not answer it." in page and "You may read this task" in page
+    for shown in ("Raise the limits", "Cancel the task", f"/requests/{request['id']}/approve", 'href="/ui/new"'):
+        assert shown not in page and shown in own, shown
+    assert (pressed.status_code, new.status_code) == (403, 403)
+
+
 async def test_a_program_cannot_begin_what_a_person_must(desk: Office) -> None:
     """Its name is its own, whatever it claims, and nobody vouches for it."""
     async with desk.visit("whole") as program:
