@@ -1,0 +1,298 @@
+"""Serves the world of one task over HTTP and MCP on loopback, writes down each call, and fails where it is told to.
+
+`world_server.py SUITE` reads one trial a line from standard input, as JSON, and answers with the port of a child that
+serves it: importing the worlds takes seconds, a child nothing. It needs nothing of this project.
+"""
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import struct
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import worlds  # noqa: E402
+
+SLOW_SECONDS = 2.5
+"""How long a slow answer takes; every arm waits for a second."""
+RETRY_AFTER = 1
+"""Seconds, of the header of a 429."""
+TIMES = {"limited": 2, "unavailable": 2}
+"""How many attempts a fault answers; every other one, except `unauthorized`, which stays, answers one."""
+
+
+class Reply(NamedTuple):
+    """What a call is answered with."""
+
+    status: int
+    body: Mapping[str, Any]
+    headers: Mapping[str, str] = {}
+
+
+@dataclass
+class Trial:
+    """One trial: its task, where its journal is, and which attempt at a change fails how."""
+
+    suite: str
+    task: str
+    journal: str
+    fault: str = "none"
+    at: int = 1
+    """Of the calls that change the world, the one at which the fault begins, counted from 1 without repetitions."""
+
+
+class Stage:
+    """A world that is played, its journal and its fault."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.lock, self.caller = trial, threading.Lock(), 0
+        make, task = worlds.SUITES[trial.suite][1], _task(trial)
+        solution = worlds.solved(trial.suite, task)
+        self.task, self.wanted, self.solution = task, solution.state, solution
+        self.world = make(task)
+        target = solution.changing[trial.at - 1]
+        self.target = task.calls[target]
+        self.begun, self.left = False, TIMES.get(trial.fault, 1)
+        self.changed_by_others, self.known = False, dict[str, tuple[str, Any]]()
+        self.book = sqlite3.connect(trial.journal, check_same_thread=False)
+        with self.book:
+            self.book.execute(
+                "CREATE TABLE calls (number INTEGER PRIMARY KEY, at REAL, tool TEXT, args TEXT, key TEXT, fault TEXT,"
+                " outcome TEXT, changed INTEGER)"
+            )
+
+    def call(self, tool: str, args: dict[str, Any], key: str | None) -> Reply | None:
+        """Answer a call; None cuts the connection."""
+        with self.lock:
+            fault = self._fault(tool, args)
+            if fault == "unsent":
+                self._note(tool, args, key, fault, "not done", False)
+                return None
+            if fault in REFUSALS:
+                self._note(tool, args, key, fault, "not done", False)
+                return REFUSALS[fault]
+            if self.changed_by_others and tool not in CHANGING[self.trial.suite]:
+                self.changed_by_others = False  # the caller has looked
+            if key is not None and key in self.known and self.known[key][0] == _said(tool, args):
+                reply = Reply(200, self.known[key][1])
+                self._note(tool, args, key, fault, "known", False)
+            else:
+                reply = self._made(tool, args, key, fault)
+        if fault == "killed":
+            os.kill(self.caller, signal.SIGKILL)
+            return None
+        if fault == "slow":
+            time.sleep(SLOW_SECONDS)
+        return None if fault == "unanswered" else reply
+
+    def _made(self, tool: str, args: dict[str, Any], key: str | None, fault: str) -> Reply:
+        """Make a call; the change and its row in the journal are there together, or neither is."""
+        before, refusal, body = self.world.state(), "", dict[str, Any]()
+        try:
+            body = {"ok": True, "result": self.world.call(tool, args)}
+        except Exception as error:  # noqa: BLE001  # whatever a published tool raises is its refusal
+            refusal = str(error) or type(error).__name__
+        self._note(tool, args, key, fault, refusal or "done", self.world.state() != before)
+        if refusal:
+            return Reply(422, {"error": refusal})
+        if key is not None:
+            self.known[key] = (_said(tool, args), body)
+        return Reply(200, body)
+
+    def _fault(self, tool: str, args: dict[str, Any]) -> str:
+        """The fault of this attempt; it begins at the call that the trial names."""
+        is_target = (tool, _said(tool, args)) == (self.target.tool, _said(self.target.tool, dict(self.target.args)))
+        if self.trial.fault == "none" or not is_target:
+            return ""
+        if self.trial.fault == "unauthorized":
+            return "unauthorized"
+        if self.trial.fault == "conflict":
+            if not self.begun:
+                self.begun = self.changed_by_others = True
+            return "conflict" if self.changed_by_others else ""
+        if self.left <= 0:
+            return ""
+        self.left -= 1
+        return self.trial.fault
+
+    def _note(self, tool: str, args: dict[str, Any], key: str | None, fault: str, outcome: str, changed: bool) -> None:
+        row = (time.time(), tool, json.dumps(args, sort_keys=True), key, fault, outcome, int(changed))
+        with self.book:
+            self.book.execute(
+                "INSERT INTO calls (at, tool, args, key, fault, outcome, changed) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+            )
+
+    def told(self) -> dict[str, Any]:
+        """What the judge and the model are told: the solution, and whether the world is as it should be."""
+        calls = [asdict(call) for call in self.task.calls]
+        with self.lock:
+            is_right = self.world.state() == self.wanted
+        return {"text": self.task.text, "calls": calls, "changing": self.solution.changing, "is_right": is_right}
+
+
+REFUSALS = {
+    "limited": Reply(429, {"error": "Too many requests. Try again in 1 second."}, {"Retry-After": str(RETRY_AFTER)}),
+    "unavailable": Reply(503, {"error": "The service is not available now. Try again later."}),
+    "unauthorized": Reply(401, {"error": "The credentials are not valid."}),
+    "conflict": Reply(409, {"error": "Somebody else has changed this meanwhile. Read it again first."}),
+}
+CHANGING: dict[str, frozenset[str]] = {}
+"""By suite, the tools that change something in any solution."""
+
+
+def _said(tool: str, args: Mapping[str, Any]) -> str:
+    return json.dumps([tool, args], sort_keys=True)
+
+
+def _task(trial: Trial) -> worlds.Task:
+    return next(one for one in worlds.SUITES[trial.suite][0]() if one.id == trial.task)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """HTTP: `/tools`, `/call/TOOL`, `/mcp`, and for the trial `/told` and `/caller`."""
+
+    protocol_version = "HTTP/1.1"
+    stage: Stage
+
+    def do_GET(self) -> None:  # noqa: N802  # as `http.server` names it
+        match self.path:
+            case "/tools":
+                self._send(Reply(200, {"tools": described(self.stage)}))
+            case "/told":
+                self._send(Reply(200, self.stage.told()))
+            case _:
+                self._send(Reply(405, {"error": "POST it"}))
+
+    def do_DELETE(self) -> None:  # noqa: N802
+        self._send(Reply(200, {}))
+
+    def do_POST(self) -> None:  # noqa: N802
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
+        if self.path == "/caller":
+            self.stage.caller = body["pid"]
+            self._send(Reply(200, {}))
+        elif self.path.startswith("/call/"):
+            self._answer(self.stage.call(self.path.removeprefix("/call/"), body, self.headers.get("idempotency-key")))
+        elif self.path == "/mcp":
+            self._mcp(body)
+        else:
+            self._send(Reply(404, {"error": "no such path"}))
+
+    def _mcp(self, body: dict[str, Any]) -> None:
+        """One message of MCP, over streamable HTTP without a session."""
+        method, params = body.get("method"), body.get("params") or {}
+        if "id" not in body:
+            self.send_response(202)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        result: dict[str, Any]
+        match method:
+            case "initialize":
+                version = params.get("protocolVersion", "2025-06-18")
+                server = {"name": "world", "version": "1"}
+                result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
+            case "tools/list":
+                result = {"tools": [_mcp_tool(one) for one in described(self.stage)]}
+            case "tools/call":
+                key = (params.get("_meta") or {}).get("idempotencyKey")
+                reply = self.stage.call(params["name"], params.get("arguments") or {}, key)
+                if reply is None or reply.status not in (200, 422):
+                    self._answer(reply)
+                    return
+                text = [{"type": "text", "text": json.dumps(reply.body)}]
+                result = {"content": text, "isError": reply.status != HTTPStatus.OK}
+            case _:
+                result = {}
+        self._send(Reply(200, {"jsonrpc": "2.0", "id": body["id"], "result": result}))
+
+    def _answer(self, reply: Reply | None) -> None:
+        if reply is not None:
+            self._send(reply)
+            return
+        # A reset, and not an end of file: what a peer that is gone answers with.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.connection.close()
+
+    def _send(self, reply: Reply) -> None:
+        text = json.dumps(reply.body).encode()
+        try:
+            self.send_response(reply.status)
+            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text)
+        except OSError:
+            self.close_connection = True  # the caller is gone
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: the journal says it."""
+
+
+def described(stage: Stage) -> list[dict[str, Any]]:
+    """The tools, and of each whether it changes something."""
+    changing = CHANGING[stage.trial.suite]
+    return [{**one, "changes": one["name"] in changing} for one in stage.world.described()]
+
+
+def _mcp_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    hints = {"readOnlyHint": not tool["changes"]}
+    return {
+        "name": tool["name"],
+        "description": tool["description"],
+        "inputSchema": tool["parameters"],
+        "annotations": hints,
+    }
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of connections that a caller, or a fault, has cut."""
+
+
+def serve(trial: Trial, pipe: int) -> None:
+    """Serve a trial until this process is ended; its port goes into the pipe."""
+    stage = Stage(trial)
+    server = _Server(("127.0.0.1", 0), type("Of", (Handler,), {"stage": stage}))
+    os.write(pipe, f"{server.server_address[1]}\n".encode())
+    os.close(pipe)
+    server.serve_forever()
+
+
+def main() -> None:
+    """Answer each line of standard input with the number of a process and its port."""
+    tables = json.loads(sys.argv[1])
+    CHANGING.update({suite: frozenset(tools) for suite, tools in tables.items()})
+    for suite in tables:
+        next(iter(worlds.SUITES[suite][0]()))  # what is imported here is there in each child
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    print("ready", flush=True)  # noqa: T201
+    for line in sys.stdin:
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(read)
+            sys.stdin.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            serve(Trial(**json.loads(line)), write)
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as answer:
+            print(json.dumps({"pid": child, "port": int(answer.readline() or 0)}), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
