@@ -1,1 +1,1 @@
-"""Tasks of published benchmarks whose tools fail, in several frameworks: which effects are there twice, lost or wrong."""
+"""Published tasks whose tools fail, in several frameworks: which effects are there twice, lost or wrong."""

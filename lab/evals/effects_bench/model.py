@@ -62,6 +62,11 @@ class Conversation:
         return self.look or (self.solution[self.next] if self.next < len(self.solution) else None)
 
 
+def _offered(tool: str, offered: Sequence[str]) -> str:
+    """The name under which an arm offers a tool; some put the name of the server before it."""
+    return next((name for name in offered if name == tool or re.search(rf"[^a-zA-Z]{re.escape(tool)}$", name)), tool)
+
+
 def _args(call: ModelCall) -> dict[str, Any]:
     return dict(json.loads(call.written))
 
@@ -78,7 +83,8 @@ class TruthModel(OpenAIApi):
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
         told = self.solutions[body["model"]]
         self.asked[body["model"]] = self.asked.get(body["model"], 0) + len(json.dumps(body["messages"]))
-        solution = [ModelCall(call["tool"], call["args"]) for call in told["calls"]]
+        offered = [tool["function"]["name"] for tool in body.get("tools", ())]
+        solution = [ModelCall(_offered(call["tool"], offered), call["args"]) for call in told["calls"]]
         talk, made = Conversation(solution, told["changing"]), dict[str, tuple[str, Mapping[str, Any]]]()
         for message in body["messages"]:
             for call in message.get("tool_calls") or ():
@@ -88,5 +94,4 @@ class TruthModel(OpenAIApi):
         if talk.wanted is not None:
             return calls(talk.wanted)
         said = f"{SKIPPED}{', '.join(talk.skipped)}" if talk.skipped else DONE
-        offered = {tool["function"]["name"] for tool in body.get("tools", ())}
         return calls(ModelCall(FINISH, {"result": said})) if FINISH in offered else ModelReply(text=said)

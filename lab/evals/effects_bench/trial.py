@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -54,17 +53,16 @@ class Worlds:
     async def open(self, trial: Mapping[str, Any]) -> tuple[int, str]:
         """The process and the URL of a world. Raises TrialFailed."""
         async with self._lock:
-            assert self._process.stdin is not None
-            self._process.stdin.write(f"{json.dumps(trial)}\n".encode())
-            await self._process.stdin.drain()
+            if self._process.stdin:
+                self._process.stdin.write(f"{json.dumps(trial)}\n".encode())
+                await self._process.stdin.drain()
             opened = json.loads(await self._line() or '{"port": 0}')
         if not opened["port"]:
             raise TrialFailed(f"The world of {trial['task']} did not start")
         return opened["pid"], f"http://127.0.0.1:{opened['port']}"
 
     async def _line(self) -> str:
-        assert self._process.stdout is not None
-        return (await self._process.stdout.readline()).decode().strip()
+        return (await self._process.stdout.readline()).decode().strip() if self._process.stdout else ""
 
     async def close(self) -> None:
         with suppress(ProcessLookupError):
@@ -137,5 +135,3 @@ class Stage:
             if not code:
                 return said, False
         return said, True
-
-

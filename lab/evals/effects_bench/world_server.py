@@ -17,15 +17,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import worlds  # noqa: E402
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import worlds
 
 SLOW_SECONDS = 2.5
 """How long a slow answer takes; every arm waits for a second."""
 RETRY_AFTER = 1
 """Seconds, of the header of a 429."""
+KEYED, KEY = "/mcp/keyed", "request_id"
+"""The path of MCP at which each tool that changes something takes an idempotency key, and the argument for it."""
 TIMES = {"limited": 2, "unavailable": 2}
 """How many attempts a fault answers; every other one, except `unauthorized`, which stays, answers one."""
 
@@ -99,7 +102,7 @@ class Stage:
         before, refusal, body = self.world.state(), "", dict[str, Any]()
         try:
             body = {"ok": True, "result": self.world.call(tool, args)}
-        except Exception as error:  # noqa: BLE001  # whatever a published tool raises is its refusal
+        except Exception as error:  # whatever a published tool raises is its refusal
             refusal = str(error) or type(error).__name__
         self._note(tool, args, key, fault, refusal or "done", self.world.state() != before)
         if refusal:
@@ -163,7 +166,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     stage: Stage
 
-    def do_GET(self) -> None:  # noqa: N802  # as `http.server` names it
+    def do_GET(self) -> None:  # as `http.server` names it
         match self.path:
             case "/tools":
                 self._send(Reply(200, {"tools": described(self.stage)}))
@@ -172,17 +175,17 @@ class Handler(BaseHTTPRequestHandler):
             case _:
                 self._send(Reply(405, {"error": "POST it"}))
 
-    def do_DELETE(self) -> None:  # noqa: N802
+    def do_DELETE(self) -> None:
         self._send(Reply(200, {}))
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length") or 0)) or b"{}")
         if self.path == "/caller":
             self.stage.caller = body["pid"]
             self._send(Reply(200, {}))
         elif self.path.startswith("/call/"):
             self._answer(self.stage.call(self.path.removeprefix("/call/"), body, self.headers.get("idempotency-key")))
-        elif self.path == "/mcp":
+        elif self.path in ("/mcp", KEYED):
             self._mcp(body)
         else:
             self._send(Reply(404, {"error": "no such path"}))
@@ -202,10 +205,11 @@ class Handler(BaseHTTPRequestHandler):
                 server = {"name": "world", "version": "1"}
                 result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
             case "tools/list":
-                result = {"tools": [_mcp_tool(one) for one in described(self.stage)]}
+                result = {"tools": [_mcp_tool(one, has_key=self.path == KEYED) for one in described(self.stage)]}
             case "tools/call":
-                key = (params.get("_meta") or {}).get("idempotencyKey")
-                reply = self.stage.call(params["name"], params.get("arguments") or {}, key)
+                args = dict(params.get("arguments") or {})
+                key = args.pop(KEY, None) if self.path == KEYED else None
+                reply = self.stage.call(params["name"], args, key)
                 if reply is None or reply.status not in (200, 422):
                     self._answer(reply)
                     return
@@ -246,14 +250,12 @@ def described(stage: Stage) -> list[dict[str, Any]]:
     return [{**one, "changes": one["name"] in changing} for one in stage.world.described()]
 
 
-def _mcp_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    hints = {"readOnlyHint": not tool["changes"]}
-    return {
-        "name": tool["name"],
-        "description": tool["description"],
-        "inputSchema": tool["parameters"],
-        "annotations": hints,
-    }
+def _mcp_tool(tool: Mapping[str, Any], *, has_key: bool) -> dict[str, Any]:
+    schema = dict(tool["parameters"])
+    if has_key and tool["changes"]:
+        schema["properties"] = {**schema["properties"], KEY: {"type": "string", "description": "An idempotency key."}}
+    about = {"name": tool["name"], "description": tool["description"], "inputSchema": schema}
+    return {**about, "annotations": {"readOnlyHint": not tool["changes"]}}
 
 
 class _Server(ThreadingHTTPServer):

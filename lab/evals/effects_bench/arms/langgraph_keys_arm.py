@@ -1,19 +1,27 @@
 """LangGraph with a checkpointer, whose calls have keys, as its page on durable execution tells people to write."""
 
 import asyncio
-from typing import Annotated
+from contextvars import ContextVar
 
 import world
-from langchain_core.tools import InjectedToolCallId, StructuredTool
+from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
+CALL = ContextVar("call")
+
+
+async def with_key(request, handler):
+    """The id of the call is in the checkpoint, so it is the same when the call is made again."""
+    CALL.set(request.tool_call["id"])
+    return await handler(request)
+
 
 def tool_of(one):
-    async def run(tool_call_id: Annotated[str, InjectedToolCallId], **args):
-        return await world.acall(one["name"], args, tool_call_id)
+    async def run(**args):
+        return await world.acall(one["name"], args, CALL.get())
 
     schema = {"title": one["name"], **one["parameters"], "description": one["description"]}
     return StructuredTool.from_function(
@@ -28,7 +36,9 @@ async def main():
     async def think(state):
         return {"messages": [await model.ainvoke(state["messages"])]}
 
-    graph = StateGraph(MessagesState).add_node("think", think).add_node("tools", ToolNode(tools))
+    graph = (
+        StateGraph(MessagesState).add_node("think", think).add_node("tools", ToolNode(tools, awrap_tool_call=with_key))
+    )
     graph.add_edge(START, "think").add_conditional_edges("think", tools_condition).add_edge("tools", "think")
     async with AsyncSqliteSaver.from_conn_string(f"{world.FOLDER}/checkpoints.db") as saver:
         agent = graph.compile(saver)

@@ -1,13 +1,13 @@
 """What every arm shares: its task, the tools of its world, and how a program calls them.
 
-It needs Python and httpx alone. A tool's refusal is its result, for the model to read; every other status is an error
-of httpx, and so are a cut connection and an answer that takes longer than a second.
+It needs Python and httpx2 alone. A tool's refusal is its result, for the model to read; every other status is an error
+of httpx2, and so are a cut connection and an answer that takes longer than a second.
 """
 
 import os
 from typing import Any
 
-import httpx
+import httpx2
 
 URL, MODEL, TEXT = os.environ["WORLD"], os.environ["TRIAL"], os.environ["TEXT"]
 """Where the world is, the name of the model, and what the task asks for."""
@@ -22,19 +22,19 @@ def begin() -> list[dict[str, Any]]:
 
     The world is told which process calls it: there is a fault that kills it.
     """
-    httpx.post(f"{URL}/caller", json={"pid": os.getpid()})
-    tools: list[dict[str, Any]] = httpx.get(f"{URL}/tools").json()["tools"]
+    httpx2.post(f"{URL}/caller", json={"pid": os.getpid()})
+    tools: list[dict[str, Any]] = httpx2.get(f"{URL}/tools").json()["tools"]
     return tools
 
 
 def call(tool: str, args: dict[str, Any], key: str | None = None) -> str:
     """The result of a call, as JSON; with a `key`, the world makes it once."""
-    return _text(httpx.post(f"{URL}/call/{tool}", json=args, headers=_headers(key), timeout=SECONDS))
+    return _text(httpx2.post(f"{URL}/call/{tool}", json=args, headers=_headers(key), timeout=SECONDS))
 
 
 async def acall(tool: str, args: dict[str, Any], key: str | None = None) -> str:
     """As `call`."""
-    async with httpx.AsyncClient(timeout=SECONDS) as client:
+    async with httpx2.AsyncClient(timeout=SECONDS) as client:
         return _text(await client.post(f"{URL}/call/{tool}", json=args, headers=_headers(key)))
 
 
@@ -42,7 +42,7 @@ def _headers(key: str | None) -> dict[str, str]:
     return {"Idempotency-Key": key} if key else {}
 
 
-def _text(response: httpx.Response) -> str:
-    if response.status_code != httpx.codes.UNPROCESSABLE_ENTITY:
+def _text(response: httpx2.Response) -> str:
+    if response.status_code != httpx2.codes.UNPROCESSABLE_ENTITY:
         response.raise_for_status()
     return response.text

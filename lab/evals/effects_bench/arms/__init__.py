@@ -1,0 +1,1 @@
+"""The programs of the arms, each as its own documentation has it."""

@@ -1,0 +1,48 @@
+"""DBOS alone: the loop is a workflow, each call of the model and of a tool a step, with retries as its tutorial has."""
+
+import asyncio
+import json
+
+import world
+from dbos import DBOS, SetWorkflowID
+from openai import AsyncOpenAI
+
+DBOS(config={"name": "bench", "system_database_url": f"sqlite:///{world.FOLDER}/dbos.db", "log_level": "ERROR"})
+TOOLS = world.begin()
+FUNCTIONS = [
+    {"type": "function", "function": {k: one[k] for k in ("name", "description", "parameters")}} for one in TOOLS
+]
+
+
+@DBOS.step(retries_allowed=True, max_attempts=3, interval_seconds=0.5)
+async def think(messages: list) -> dict:
+    reply = await AsyncOpenAI().chat.completions.create(model=world.MODEL, messages=messages, tools=FUNCTIONS)
+    return reply.choices[0].message.model_dump(exclude_none=True)
+
+
+@DBOS.step(retries_allowed=True, max_attempts=3, interval_seconds=0.5)
+async def call(tool: str, args: dict) -> str:
+    return await world.acall(tool, args)
+
+
+@DBOS.workflow()
+async def agent(text: str) -> str:
+    messages = [{"role": "user", "content": text}]
+    while True:
+        said = await think(messages)
+        messages.append(said)
+        if not said.get("tool_calls"):
+            return said["content"]
+        for one in said["tool_calls"]:
+            result = await call(one["function"]["name"], json.loads(one["function"]["arguments"]))
+            messages.append({"role": "tool", "tool_call_id": one["id"], "content": result})
+
+
+async def main() -> None:
+    DBOS.launch()
+    with SetWorkflowID("1"):
+        handle = await DBOS.start_workflow_async(agent, world.TEXT)
+    print(await handle.get_result())
+
+
+asyncio.run(main())

@@ -1,0 +1,41 @@
+"""pydantic-ai on DBOS, as pydantic_ai_dbos_arm.py; each effect has a key of the workflow and the step."""
+
+import asyncio
+
+import world
+from dbos import DBOS, SetWorkflowID
+from pydantic_ai import Agent, Tool
+from pydantic_ai.durable_exec.dbos import DBOSDurability
+
+DBOS(config={"name": "bench", "system_database_url": f"sqlite:///{world.FOLDER}/dbos.db", "log_level": "ERROR"})
+
+
+def tool_of(one):
+    @DBOS.step(name=one["name"], retries_allowed=True, max_attempts=3, interval_seconds=0.5)
+    async def run(**args):
+        return await world.acall(one["name"], args, f"{DBOS.workflow_id}-{DBOS.step_id}")
+
+    return Tool.from_schema(run, one["name"], one["description"], one["parameters"])
+
+
+agent = Agent(
+    f"openai-chat:{world.MODEL}",
+    name="agent",
+    tools=[tool_of(one) for one in world.begin()],
+    capabilities=[DBOSDurability()],
+)
+
+
+@DBOS.workflow()
+async def run(text: str) -> str:
+    return (await agent.run(text)).output
+
+
+async def main() -> None:
+    DBOS.launch()
+    with SetWorkflowID("1"):
+        handle = await DBOS.start_workflow_async(run, world.TEXT)
+    print(await handle.get_result())
+
+
+asyncio.run(main())

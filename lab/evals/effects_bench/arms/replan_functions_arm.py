@@ -1,0 +1,51 @@
+"""replan.effects in LangGraph: the decorator under the tool; a doubtful call is found by its key."""
+
+import asyncio
+
+import world
+from langchain_core.tools import StructuredTool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+
+from replan.effects import Effects, Key
+
+effects = Effects(f"{world.FOLDER}/effects.db", session="1")
+
+
+def tool_of(one):
+    async def read(**args):
+        return await world.acall(one["name"], args)
+
+    async def change(*, key: Key, **args):
+        return await world.acall(one["name"], args, key)
+
+    change.__name__ = one["name"]
+    schema = {"title": one["name"], **one["parameters"], "description": one["description"]}
+    return StructuredTool.from_function(
+        coroutine=effects.keyed(change) if one["changes"] else read,
+        name=one["name"],
+        description=one["description"],
+        args_schema=schema,
+    )
+
+
+async def main():
+    tools = [tool_of(one) for one in world.begin()]
+    model = ChatOpenAI(model=world.MODEL, max_retries=2).bind_tools(tools)
+
+    async def think(state):
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState).add_node("think", think).add_node("tools", ToolNode(tools))
+    graph.add_edge(START, "think").add_conditional_edges("think", tools_condition).add_edge("tools", "think")
+    async with AsyncSqliteSaver.from_conn_string(f"{world.FOLDER}/checkpoints.db") as saver:
+        agent = graph.compile(saver)
+        thread = {"configurable": {"thread_id": "1"}, "recursion_limit": 200}
+        is_begun = (await agent.aget_state(thread)).next
+        state = await agent.ainvoke(None if is_begun else {"messages": [("user", world.TEXT)]}, thread)
+    print(state["messages"][-1].content)
+
+
+asyncio.run(main())

@@ -1,0 +1,74 @@
+"""Temporal with replan's FaultsPlugin: as temporal_arm.py, with one line, and what the calls change."""
+
+import asyncio
+import json
+import os
+from datetime import timedelta
+
+import world
+from openai import AsyncOpenAI
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+from replan import FaultsPlugin
+
+TOOLS = world.begin()
+CHANGING = {one["name"] for one in TOOLS if one["changes"]}
+FUNCTIONS = [
+    {"type": "function", "function": {k: one[k] for k in ("name", "description", "parameters")}} for one in TOOLS
+]
+
+
+@activity.defn
+async def think(messages: list) -> dict:
+    reply = await AsyncOpenAI().chat.completions.create(model=world.MODEL, messages=messages, tools=FUNCTIONS)
+    return reply.choices[0].message.model_dump(exclude_none=True)
+
+
+@activity.defn
+async def read(tool: str, args: dict) -> str:
+    return await world.acall(tool, args)
+
+
+@activity.defn
+async def change(tool: str, args: dict) -> str:
+    return await world.acall(tool, args)
+
+
+@workflow.defn
+class AgentLoop:
+    @workflow.run
+    async def run(self, text: str) -> str:
+        messages = [{"role": "user", "content": text}]
+        timeout = {"start_to_close_timeout": timedelta(seconds=10)}
+        while True:
+            said = await workflow.execute_activity(think, messages, **timeout)
+            messages.append(said)
+            if not said.get("tool_calls"):
+                return said["content"]
+            for one in said["tool_calls"]:
+                args = [one["function"]["name"], json.loads(one["function"]["arguments"])]
+                calling = change if args[0] in CHANGING else read
+                result = await workflow.execute_activity(calling, args=args, **timeout)
+                messages.append({"role": "tool", "tool_call_id": one["id"], "content": result})
+
+
+async def main() -> None:
+    client = await Client.connect(os.environ["TEMPORAL_ADDRESS"])
+    name, keep = world.MODEL, WorkflowIDConflictPolicy.USE_EXISTING
+    async with Worker(
+        client,
+        task_queue=name,
+        workflows=[AgentLoop],
+        activities=[think, read, change],
+        workflow_runner=UnsandboxedWorkflowRunner(),
+        plugins=[FaultsPlugin(effects={"read": "read", "change": "unkeyed"})],
+    ):
+        print(
+            await client.execute_workflow(AgentLoop.run, world.TEXT, id=name, task_queue=name, id_conflict_policy=keep)
+        )
+
+
+asyncio.run(main())

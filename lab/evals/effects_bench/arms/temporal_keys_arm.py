@@ -1,0 +1,60 @@
+"""Temporal alone, as temporal_arm.py; each effect has a key of the run and the activity, as its documentation says."""
+
+import asyncio
+import json
+import os
+from datetime import timedelta
+
+import world
+from openai import AsyncOpenAI
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+
+TOOLS = world.begin()
+FUNCTIONS = [
+    {"type": "function", "function": {k: one[k] for k in ("name", "description", "parameters")}} for one in TOOLS
+]
+
+
+@activity.defn
+async def think(messages: list) -> dict:
+    reply = await AsyncOpenAI().chat.completions.create(model=world.MODEL, messages=messages, tools=FUNCTIONS)
+    return reply.choices[0].message.model_dump(exclude_none=True)
+
+
+@activity.defn
+async def call(tool: str, args: dict) -> str:
+    info = activity.info()
+    return await world.acall(tool, args, f"{info.workflow_run_id}-{info.activity_id}")
+
+
+@workflow.defn
+class AgentLoop:
+    @workflow.run
+    async def run(self, text: str) -> str:
+        messages = [{"role": "user", "content": text}]
+        timeout = {"start_to_close_timeout": timedelta(seconds=10)}
+        while True:
+            said = await workflow.execute_activity(think, messages, **timeout)
+            messages.append(said)
+            if not said.get("tool_calls"):
+                return said["content"]
+            for one in said["tool_calls"]:
+                args = [one["function"]["name"], json.loads(one["function"]["arguments"])]
+                result = await workflow.execute_activity(call, args=args, **timeout)
+                messages.append({"role": "tool", "tool_call_id": one["id"], "content": result})
+
+
+async def main() -> None:
+    client = await Client.connect(os.environ["TEMPORAL_ADDRESS"])
+    name, keep = world.MODEL, WorkflowIDConflictPolicy.USE_EXISTING
+    runner = UnsandboxedWorkflowRunner()
+    async with Worker(client, task_queue=name, workflows=[AgentLoop], activities=[think, call], workflow_runner=runner):
+        print(
+            await client.execute_workflow(AgentLoop.run, world.TEXT, id=name, task_queue=name, id_conflict_policy=keep)
+        )
+
+
+asyncio.run(main())
