@@ -28,7 +28,7 @@ from client.history.records import LONG_AGO, Call, History
 from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
-from client.tasks import Handle, decoded, existing, first_run, memo_field, outcome_of, query_progress
+from client.tasks import Handle, converter_of, decoded, existing, first_run, memo_field, outcome_of, query_progress
 from client.text import cut, one_line
 from client.vouching import Voucher
 from client.workers import ask
@@ -312,7 +312,7 @@ async def _vouched_before(client: Client, handle: Handle, rollback: str) -> Sequ
         return ()
     async for event in earlier.fetch_history_events(page_size=1):
         payloads = event.workflow_execution_started_event_attributes.input.payloads
-        begun = await decoded(found.data_converter, payloads, Undo)
+        begun = await decoded(converter_of(client, rollback), payloads, Undo)
         return begun.progress.vouched if begun else ()
     return ()
 

@@ -20,6 +20,7 @@ from client.reset import Fate, reset
 from client.undo import PlannedUndo, cancel, undo
 from client.vouching import Voucher
 from replan import Approval, Key, NeedsPerson, Tool, tool
+from runtime.keys import Keyring, add_key, encrypting, read_keys
 from runtime.people_file import Door, KnownPeople, PeopleFile, Person, Signer
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, until
@@ -397,9 +398,16 @@ async def all_of_it(planned: PlannedUndo) -> bool:
     return True
 
 
-async def test_an_undo_is_confirmed_by_two_people_one_after_the_other(client: Client, office: Office) -> None:
+@pytest.mark.parametrize("is_encrypted", [False, True])
+async def test_an_undo_is_confirmed_by_two_people_one_after_the_other(
+    client: Client, office: Office, *, is_encrypted: bool
+) -> None:
     """Each undoes the task once: the calls of the second have both statements, and one person twice is one person."""
     path, known = office.path, KnownPeople(office.path)
+    if is_encrypted:
+        add_key(keys := path.with_name("replan.keys"))
+        ring = Keyring(read_keys(keys), "default")
+        client = Client(**{**client.config(), "data_converter": encrypting(ring)})
     async with staged(client, path.parent, charging(), CHARGED, people=known) as stage:
         handle = await stage.start()
         await outcome(handle)
