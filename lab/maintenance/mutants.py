@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, zip_longest
 from pathlib import Path
@@ -149,13 +149,17 @@ class Reached(NamedTuple):
     lines: Mapping[tuple[str, str], int]
     """By test and file, how many lines of it the test reaches; for the file "", how many of all."""
 
+    def of(self, mutant: Mutant) -> Collection[str]:
+        """All tests that reach the line of a mutant, or its module if the line runs at import alone."""
+        return self.tests.get((mutant.file, mutant.line), ()) or self.tests.get((mutant.file, 0), ())
+
     def chosen(self, mutant: Mutant, seconds: Mapping[str, float]) -> list[str]:
         """The tests for a mutant, the quickest first; those that reach its module, if its line runs at import alone."""
 
         def share(test: str) -> float:
             return self.lines[test, mutant.file] / self.lines[test, ""]
 
-        tests = self.tests.get((mutant.file, mutant.line), ()) or self.tests.get((mutant.file, 0), ())
+        tests = self.of(mutant)
         files = defaultdict[str, list[str]](list)
         for test in sorted(tests, key=lambda test: (-share(test), test)):
             files[test.partition("::")[0]].append(test)
@@ -195,17 +199,19 @@ def durations(lines: Path) -> Mapping[str, float]:
     return seconds
 
 
-def is_noticed(mutant: Mutant, tests: Sequence[str], copy: Path) -> bool:
+def is_noticed(mutant: Mutant, tests: Sequence[str], copy: Path, *, alone: bool = False) -> bool:
     """Whether a test fails on the mutant in a copy of the checkout, which is as before afterwards.
 
-    First these tests run, then those that may reach the mutant in a process of their own.
+    First these tests run, then those that may reach the mutant in a process of their own; `alone`: not these.
     """
     file = copy / mutant.file
     before = file.read_text(encoding="utf-8")
     file.write_text(mutant.source, encoding="utf-8")
     unrecorded = [test for folder, some in UNRECORDED.items() if mutant.file.startswith(folder) for test in some]
+    longest = None if alone else LONGEST
     try:
-        return any(_run(["-x", *_QUICK, *some], copy, {}, LONGEST) for some in (tests, unrecorded) if some)
+        more = () if alone else (unrecorded,)
+        return any(_run(["-x", *_QUICK, *some], copy, {}, longest) for some in (tests, *more) if some)
     finally:
         file.write_text(before, encoding="utf-8")
 
@@ -231,10 +237,15 @@ def main(
     jobs: Annotated[int, typer.Option(min=1, help="How many are tried at once.")] = 2,
     only: Annotated[str, typer.Option(help="Only modules whose path begins so.")] = "",
     lines: Annotated[Path | None, typer.Option(help="The folder with what coverage recorded; else it is made.")] = None,
+    part: Annotated[str, typer.Option(metavar="K/N", help="Only this part of the draw; all of them are the whole.")] = (
+        "1/1"
+    ),
 ) -> None:
     """Print the mutants that no test notices; exit code 1 if they are more than one in twenty."""
+    which, _, parts = part.partition("/")
     every = [mutant for mutant in all_mutants() if mutant.file.startswith(only)]
     drawn = random.Random(seed).sample(every, min(number, len(every)))  # noqa: S311  # no secret
+    drawn = drawn[int(which) - 1 :: int(parts)]
     survivors, copies = list[Mutant](), Queue[Path]()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         for job in range(jobs):
@@ -253,9 +264,13 @@ def main(
         def tried(mutant: Mutant) -> None:
             copy = copies.get()
             tests = everything.chosen(mutant, seconds)
-            if not is_noticed(mutant, tests, copy):
+            noticed = is_noticed(mutant, tests, copy)
+            if not noticed and (others := sorted({*everything.of(mutant)} - {*tests})):
+                noticed = is_noticed(mutant, others, copy, alone=True)
+            if not noticed:
                 survivors.append(mutant)
-                typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change} ({len(tests)} tests)")
+            said = "" if noticed else ": no test notices it"
+            typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change} ({len(tests)} tests){said}")
             copies.put(copy)
 
         console = Console(stderr=True)

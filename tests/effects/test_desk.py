@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from activities.effects.database import Database
-from activities.effects.desk import Desk
+from activities.effects.desk import CallRecord, Desk
 from activities.effects.explanation import explain
 from activities.effects.remedies import as_argument, to_settle
 from activities.effects.upkeep import check
@@ -137,6 +137,21 @@ def test_a_running_call_is_not_settled(shop: Shop) -> None:
     shop.effects.settle(key, "not-applied")
 
     assert refused.value.code == "still_running"
+
+
+def test_a_call_of_this_process_is_open_while_it_runs(shop: Shop) -> None:
+    """Also for the process itself, which sees its own calls without a look at the list of processes."""
+    seen = list[CallRecord]()
+
+    @shop.effects.unkeyed
+    def order(item: str) -> None:
+        seen.extend(shop.effects.calls())
+
+    order("lamp")
+    [call] = seen
+
+    assert (call.state, call.process and call.process.life.value) == ("open", "lives")
+    assert shop.state(call.key) == "applied"
 
 
 def test_a_call_of_an_owner_of_which_nothing_is_known_may_be_settled(shop: Shop) -> None:

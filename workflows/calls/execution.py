@@ -328,7 +328,7 @@ class Execution:
         stated = ApprovedCall(statements=edited) if step.spec.approvers else None
         fault = await step.check(args, approve="all", approval=stated)
         is_accepted = fault is None or fault.code is Code.NEEDS_APPROVAL
-        self._progress.write(Checked(request=request.id, refused="" if is_accepted or not fault else fault.reason))
+        self._progress.write(Checked(request=request.id, refused=fault.reason if fault and not is_accepted else ""))
         if not is_accepted:
             return fault
         added = added_digest({name: value for name, value in defaults.items() if name not in changes})
