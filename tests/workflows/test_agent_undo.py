@@ -11,6 +11,7 @@ from sqlalchemy import Column, Integer, String, Table, delete, insert, select
 from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import WorkflowFailureError
 
+from activities.effects.ledger import LEDGER
 from replan import Key, NeedsPerson, Refused, Tool, Transaction, metadata, tool
 from tests.harness import DONE, Stage, outcome, plan, step
 from tests.workflows.history import Handle
@@ -111,6 +112,16 @@ async def notes(folder: Path) -> list[str]:
     return found
 
 
+async def undone(folder: Path) -> list[tuple[str, str]]:
+    """The steps whose effects the ledger has as undone, with their tasks."""
+    engine = create_async_engine(f"sqlite+aiosqlite:///{folder / 'store.db'}")
+    query = select(LEDGER.c.step, LEDGER.c.task).where(LEDGER.c.undone_at.is_not(None)).order_by(LEDGER.c.step)
+    async with engine.connect() as connection:
+        found = [(row.step, row.task) for row in await connection.execute(query)]
+    await engine.dispose()
+    return found
+
+
 @pytest.mark.parametrize("is_wanted", [True, pytest.param(False, marks=pytest.mark.full)])
 async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(stages: Stages, is_wanted: bool) -> None:
     """In reverse order, each by the kind that its spec names; the task stays escalated and says what was undone.
@@ -126,6 +137,7 @@ async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(stages: Sta
         return
     assert [one.status for one in ended.steps][:3] == [StepStatus.UNDONE] * 3
     assert (await notes(stages.folder), sent) == ([], ["send y", "recall y"])
+    assert await undone(stages.folder) == [(id, ended.task_id) for id in "abc"]  # of b, the ledger had no row before
     assert ended.reason.endswith("Undone: c, b, a.")
 
 
