@@ -35,6 +35,7 @@ ARMS: Mapping[str, Row] = {
     "langgraph": Row("langgraph"),
     "langgraph_keys": Row("langgraph"),
     "agent_once": Row("langgraph"),
+    "agent_once_verify": Row("langgraph"),
     "dbos": Row("dbos"),
     "dbos_keys": Row("dbos"),
     "pydantic_ai_dbos": Row("dbos"),

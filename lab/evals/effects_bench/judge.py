@@ -50,11 +50,14 @@ def judge(verdict: Verdict, journal: Path, told: Mapping[str, Any], said: str, *
     with sqlite3.connect(journal) as book:
         rows = book.execute("SELECT tool, args, fault, changed FROM calls ORDER BY number").fetchall()
     made = Counter(_name(tool, json.loads(args)) for tool, args, _, changed in rows if changed)
-    missing = sum((wanted - made).values())
-    is_named = is_failed or SKIPPED in said or "person" in said
+    missing, named_tools = wanted - made, said.partition(SKIPPED)[2]
+    is_told = (is_failed or "a person is" in said) and not verdict.hangs
     verdict.twice = sum((made - wanted)[name] for name in wanted)
     verdict.wrong = sum(number for name, number in made.items() if name not in wanted)
-    verdict.lost, verdict.named = (0, missing) if is_named else (missing, 0)
+    verdict.named = sum(
+        number for name, number in missing.items() if is_told or json.loads(name)[0] in named_tools.split("\n")[0]
+    )
+    verdict.lost = sum(missing.values()) - verdict.named
     verdict.futile = max(0, sum(fault == "unauthorized" for _, _, fault, _ in rows) - 1)
     verdict.is_right = bool(told["is_right"])
 

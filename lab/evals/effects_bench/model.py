@@ -15,7 +15,10 @@ from evals.fakes.openai_api import OpenAIApi
 from evals.fakes.script import ModelCall, ModelReply, Response, calls
 
 DONE, SKIPPED = "Done.", "Not done: "
-AGAIN = re.compile(r"try again|again later|retry|timed? ?out|not available|unavailable|connection", re.IGNORECASE)
+AGAIN = re.compile(
+    r"try again|again later|retry|timed? ?out|not available|unavailable|connection|reset|ReadError|RemoteProtocolError",
+    re.IGNORECASE,
+)
 """What suggests to make the same call once more."""
 LOOK = re.compile(r"read it again|look .*first", re.IGNORECASE)
 """What suggests to read first."""

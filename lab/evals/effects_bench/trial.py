@@ -23,6 +23,8 @@ FORKED = HERE.parent / "frameworks" / "forked.py"
 TASKS: Mapping[str, Mapping[str, Any]] = json.loads((HERE / "tasks.json").read_text(encoding="utf-8"))
 """By world, its tools that change something, and how many calls of each task do; `worlds.py` prints it."""
 FAULTS = ("none", "unsent", "limited", "unavailable", "unanswered", "killed", "slow", "unauthorized", "conflict")
+BACKOFF_SECONDS = 1.0
+"""How long its supervisor waits before it starts an arm again."""
 RESTARTS = 4
 """How often an arm that died is started again."""
 PATIENCE_SECONDS = 60.0
@@ -134,4 +136,5 @@ class Stage:
             said = log.read_text(errors="replace")
             if not code:
                 return said, False
+            await asyncio.sleep(BACKOFF_SECONDS)
         return said, True

@@ -1,4 +1,4 @@
-"""agent-once in LangGraph, as its README has it: `once_tool` under the tool, and the key goes to the service."""
+"""agent-once in LangGraph, as its README begins: `once_tool` under the tool, and the key goes to the service."""
 
 import asyncio
 

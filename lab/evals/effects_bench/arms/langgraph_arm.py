@@ -1,4 +1,4 @@
-"""LangGraph with a checkpointer, as its quick start has it: a failed run is started again on its thread."""
+"""LangGraph with a checkpointer and its defaults: a run that failed is started again on its thread."""
 
 import asyncio
 

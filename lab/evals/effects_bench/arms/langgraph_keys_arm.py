@@ -3,6 +3,7 @@
 import asyncio
 from contextvars import ContextVar
 
+import httpx2
 import world
 from langchain_core.tools import StructuredTool
 from langchain_openai import ChatOpenAI
@@ -29,6 +30,20 @@ def tool_of(one):
     )
 
 
+def is_transient(error):
+    """What LangGraph's page on fault tolerance retries; its default knows the errors of another HTTP library."""
+    if isinstance(error, httpx2.HTTPStatusError):
+        return error.response.status_code == 429 or error.response.status_code >= 500
+    return isinstance(error, httpx2.TransportError)
+
+
+def to_model(error: httpx2.HTTPStatusError) -> str:
+    """The model is told what it may do something about."""
+    if not isinstance(error, httpx2.HTTPStatusError) or is_transient(error):
+        raise error
+    return f"{error.response.status_code}: {error.response.text}"
+
+
 async def main():
     tools = [tool_of(one) for one in world.begin()]
     model = ChatOpenAI(model=world.MODEL, max_retries=2).bind_tools(tools)
@@ -44,7 +59,9 @@ async def main():
         agent = graph.compile(saver)
         thread = {"configurable": {"thread_id": "1"}, "recursion_limit": 200}
         is_begun = (await agent.aget_state(thread)).next
-        state = await agent.ainvoke(None if is_begun else {"messages": [("user", world.TEXT)]}, thread)
+        state = await agent.ainvoke(
+            None if is_begun else {"messages": [("user", world.TEXT)]}, thread, durability="sync"
+        )
     print(state["messages"][-1].content)
 
 
