@@ -208,7 +208,9 @@ async def undo(
     rollback: Handle = client.get_workflow_handle_for(AgentWorkflow.run, rollback_id(handle.id))
     found = await existing(rollback.describe())
     if found is not None and found.status is WorkflowExecutionStatus.RUNNING:
-        return Rollback(rollback, await _follow(client, rollback, handle.id, view, is_attended=is_attended))
+        followed = Rollback(rollback, await _follow(client, rollback, handle.id, view, is_attended=is_attended))
+        if followed.is_complete or voucher is None:
+            return followed  # else somebody confirms what the other rollback may have left
     story = await fetch_story(client, handle)
     account = await _account(client, handle, story, description.task_queue)
     planned = await _planned(client, story, account)
@@ -287,12 +289,14 @@ async def _confirmed(
 
     `rollback` is the id of the workflow that will undo: if a call needs several people, each starts it once.
     """
+    if not planned.to_approve:
+        return account
     digests = await _confirmed_digests(planned, confirm)
-    if not digests or voucher is None:
-        return account.model_copy(update={"confirmed": digests})
-    stated = _stated(client, handle, account, digests, voucher)
+    stated = [_stated(client, handle, account, digests, voucher)] if digests and voucher else []
+    # Also if nobody confirms anything now: the next one to confirm looks at the newest rollback alone.
     before = await _vouched_before(client, handle, rollback)
-    return account.model_copy(update={"confirmed": digests, "vouched": newest_of_each((*before, stated))})
+    vouched = newest_of_each((*account.vouched, *before, *stated))
+    return account.model_copy(update={"confirmed": digests, "vouched": vouched})
 
 
 def _stated(

@@ -28,8 +28,8 @@ from runtime.settings import WithRemedy
 from runtime.validation import first_mistake
 from workflows.commands import command
 from workflows.people.approvers import PERSON as PERSON_OF, ROLE as ROLE_OF
-from workflows.people.requests import MAX_NAME
-from workflows.people.statement import RESOLVE, START, UNDO, Statement, folded
+from workflows.people.requests import MAX_NAME, Choice
+from workflows.people.statement import MAX_ROLES, RESOLVE, START, UNDO, Statement, folded
 from workflows.text import capitalised
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ SKEW = timedelta(minutes=5)
 Scope = Literal["start", "read", "answer", "operate"]
 SCOPES: tuple[Scope, ...] = ("start", "read", "answer", "operate")
 """What somebody may do: start tasks, read, answer requests, and operate: extend, cancel, undo, resolve."""
-SCOPE_OF: Mapping[str, Scope] = {START: "start", UNDO: "operate", RESOLVE: "operate"}
+SCOPE_OF: Mapping[str, Scope] = {START: "start", UNDO: "operate", RESOLVE: "operate", Choice.EXTEND: "operate"}
 """By the choice of a statement, the scope that its person needs; every other is an answer."""
 NAME = r"^[^\s:,\x00-\x1f\x7f]([^:,\x00-\x1f\x7f]{0,198}[^\s:,\x00-\x1f\x7f])?$"
 ROLE = r"^[A-Za-z0-9][A-Za-z0-9._@/-]{0,79}$"
@@ -54,6 +54,7 @@ RULES: Mapping[str, tuple[str, str]] = {
 """By pattern, what has it, and what to write."""
 Name = Annotated[str, Field(pattern=NAME, max_length=MAX_NAME)]
 Role = Annotated[str, Field(pattern=ROLE)]
+Digest = Annotated[str, Field(pattern=r"^([0-9a-f]{64})?$")]
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -101,10 +102,10 @@ class Door(_Row):
 
 class Person(_Row):
     name: Name
-    roles: tuple[Role, ...] = ()
+    roles: tuple[Role, ...] = Field(default=(), max_length=MAX_ROLES)
     also: tuple[Name, ...] = Field(default=(), exclude_if=not_)
     """Other names of the same person, such as one that a proxy or a provider gives."""
-    token: str = Field(default="", exclude_if=not_)
+    token: Digest = Field(default="", exclude_if=not_)
     """The digest of the personal token; empty for a person without one."""
     until: AwareDatetime | None = Field(default=None, exclude_if=not_)
     """When the token ends, and with it all that the person may."""
@@ -122,7 +123,7 @@ class Machine(_Row):
 
     name: Name
     scopes: tuple[Scope, ...]
-    token: str
+    token: Digest
     until: AwareDatetime | None = None
 
     def is_over(self, now: datetime) -> bool:
@@ -143,8 +144,8 @@ class PeopleFile(_Row):
         counts = Counter(map(folded, names))
         if double := next((name for name in names if counts[folded(name)] > 1), None):
             raise ValueError(f"two have the name {double!r}")
-        ids = [key.id for _, key in self._all_keys()]
-        if double := next((id for id in ids if ids.count(id) > 1), None):
+        ids = Counter(key.id for _, key in self._all_keys())
+        if double := next((id for id, number in ids.items() if number > 1), None):
             raise ValueError(f"two have the key {double!r}")
         return self
 
@@ -267,11 +268,20 @@ class PeopleFile(_Row):
             return statement
         if person.is_over(now):
             raise ValueError(f"{person.name} may not answer any more")
-        if (scope := SCOPE_OF.get(statement.choice, "answer")) not in person.scopes:
-            raise ValueError(f"{person.name} may not {scope}, but {', '.join(person.scopes) or 'nothing'}")
         is_own = isinstance(owner, Person)
         roles = person.roles if is_own else tuple(role for role in statement.roles if role in person.roles)
         return statement.model_copy(update={"person": person.name, "roles": roles})
+
+    def check_withdrawn(self, key: str) -> None:
+        """Raise ValueError with a clause if the key of this id is withdrawn by now."""
+        if at := self._keys[key][1].withdrawn:
+            raise ValueError(f"the key {key} was withdrawn at {at:%Y-%m-%d %H:%M} UTC")
+
+    def check_scope(self, statement: Statement) -> None:
+        """Raise ValueError with a clause if its person may not do by this file what a statement is for."""
+        person, scope = self.person(statement.person), SCOPE_OF.get(statement.choice, "answer")
+        if person is not None and scope not in person.scopes:
+            raise ValueError(f"{person.name} may not {scope}, but {', '.join(person.scopes) or 'nothing'}")
 
     def check_signature(self, statement: Statement) -> None:
         """Raise ValueError with a clause unless a key of the file signed the statement, whenever that was."""
@@ -330,12 +340,20 @@ class KnownPeople:
         return ()
 
     def verified(self, statement: Statement, *, is_past: bool = False) -> Statement:
-        """See `PeopleFile.verified`; with `is_past`, as of when it was made. An unreadable file knows nobody."""
+        """See `PeopleFile.verified`; with `is_past`, as of when it was made. An unreadable file knows nobody.
+
+        A key that is withdrawn says nothing of the past, either: who has stolen it could write any time.
+        """
         try:
             people = self.now()
         except BadPeople as error:
             raise ValueError(str(error)) from None
-        return people.verified(statement, statement.at if is_past else datetime.now(UTC))
+        true = people.verified(statement, statement.at if is_past else datetime.now(UTC))
+        if is_past:
+            people.check_withdrawn(statement.key)
+        else:
+            people.check_scope(true)
+        return true
 
 
 class _KeyFile(_Row):

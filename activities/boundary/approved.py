@@ -119,7 +119,8 @@ class Approvals:
     def _starter(self, call: CallHeader) -> str | None:
         """Who started the task; None if no door has signed it."""
         stated, info = call.starter, activity.info()
-        task = (START, info.workflow_namespace, call.task or info.workflow_id)
+        # Of a task that others have started, only a rollback may tell.
+        task = (START, info.workflow_namespace, (call.task if call.undoes else None) or info.workflow_id)
         if stated is None or (stated.choice, stated.namespace, stated.task) != task:
             return None
         try:

@@ -187,7 +187,7 @@ class _Change:
             remedy = f"`{starter('people', 'change', before.name)}` changes what they have"
             raise Problem("usage", f"There is a person with the name {self.name!r} already", remedy)
         # The keys of somebody who was removed stay, so that old answers can be verified.
-        known = {"name": before.name, "keys": before.keys} if before else {"name": self.name}
+        known = {"name": before.name, "keys": before.keys, "also": before.also} if before else {"name": self.name}
         person = self._person(made(Person, **known), now)
         return _Made(file.with_rows(person), person, f"{person.name} is known now, with {_has(person)}.")
 

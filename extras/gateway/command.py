@@ -77,7 +77,7 @@ async def mcp_command(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve agents over HTTP at /mcp; with REPLAN_TOKEN on any address.",
+            help="Serve agents over HTTP at /mcp; with REPLAN_TOKEN or REPLAN_PEOPLE on any address.",
         ),
     ] = None,
     prepare: Annotated[

@@ -78,7 +78,7 @@ async def serve_http(state: Path, hello: Hello, place: ListenAddress, *, say: Ca
                 raise Problem("usage", f"The gateway has no tools: {tools.problem}", "mend that, and start it again")
             defaults = Session(hello.session, hello.doubt, hello.patience)
             app = make_app(tools, place.access, defaults, attended=hello.attended)
-            how = "with a token" if place.access.token else "for this machine only"
+            how = "for this machine only" if place.access.is_open else "with a token"
 
             def ready(address: str) -> None:
                 say(f"ready  {address}{PATH}  {how}  {len(tools.offers)} tools")
@@ -215,17 +215,17 @@ class _Endpoint:
                     self._note_cancel(client, notice["params"]["requestId"])
         return message
 
-    def _visitor(self, headers: Mapping[str, str]) -> Visitor:
+    def _visitor(self, headers: Headers) -> Visitor:
         """The sender of a request, without cookies. Raises Denied for other websites, and without the right token.
 
         A program needs the scope `start`.
         """
         self._access.check_site("POST", headers)
-        visitor = self._access.visitor({name: value for name, value in headers.items() if name != "cookie"})
+        visitor = self._access.visitor(Headers(raw=[one for one in headers.raw if one[0] != b"cookie"]))
         if visitor is None:
             raise Denied(401, "no_token", "The gateway wants a token", "send `Authorization: Bearer TOKEN`")
         if "start" not in visitor.scopes:
-            reason = f"The tools need the scope start, and {visitor.name} has {', '.join(visitor.scopes)}"
+            reason = f"The tools need the scope start, and {visitor.name} has {', '.join(visitor.scopes) or 'none'}"
             raise Denied(403, "no_scope", reason, "use a token that has it")
         return visitor if visitor.is_known else Visitor("")
 

@@ -29,6 +29,7 @@ from console.serving.access import Access, Denied, Visitor
 from console.serving.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from extras.web.bodies import JsonRoute
 from extras.web.remedies import as_request
+from extras.web.scopes import check_answer
 from extras.web.streams import END, Streams
 from runtime.validation import first_mistake
 from workflows.account.task import MAX_ALLOWED, MAX_INPUT, MAX_REPLY, MIN_REPLY, Effort, Task
@@ -305,7 +306,8 @@ async def events(
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, named as those of `--jsonl`; the last is `end`, with the document of the task.
 
-    With `Last-Event-ID`, a stream that was cut goes on where it was. If the token or the session ends, so does it.
+    With `Last-Event-ID`, a stream that was cut goes on where it was. Of whoever may not listen any more, it ends at the
+    next event.
     """
     streams: Streams = request.app.state.streams
     checked = time.monotonic()
@@ -325,6 +327,7 @@ async def answer(request: Request, id: Reference, new: NewAnswer) -> Response:
     by = visitor_of(request).answers_as(new.by)
     if wrong := [name for name in values if name not in CHOICES[new.choice].given.model_fields]:
         raise Problem("usage", f"{wrong[0]} does not go with {new.choice.value}", "leave it out")
+    check_answer(visitor_of(request), new.choice, undo=bool(values.get("undo")))
     said = await people.answer(task, new.choice, voucher=voucher_of(request), **values, by=by)
     fields = {"task_id": task.id, "answer": new.choice.value, "by": by, "said": said}
     return json_response({**fields, "checked": said is not None})

@@ -44,6 +44,7 @@ MAX_BODY = 1024 * 1024
 """The most bytes of a request body; a task and an answer are smaller."""
 OPEN = ("/health/", "/static/", "/login")
 """The paths that need no token and no session."""
+LOGOUT = "/logout"
 PAGES = "/ui"
 HEADERS: Mapping[str, str] = {
     # Nothing inline, and nothing from elsewhere.
@@ -93,7 +94,7 @@ def make_app(
     app.add_api_route("/static/{name}", static, include_in_schema=False)
     app.add_api_route("/health/live", live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)
-    for error in (Problem, NoKey, RPCError, RequestValidationError, HTTPException, Exception):
+    for error in (Problem, Denied, NoKey, RPCError, RequestValidationError, HTTPException, Exception):
         app.add_exception_handler(error, error_response)
     app.add_middleware(Gate, access=access, web_ui=web_ui, provider=provider)
     return app
@@ -143,6 +144,9 @@ async def error_response(request: Request, error: Exception) -> Response:
             problem = problem_of(error)
             fields = problem.fields(on_page if is_page else as_request)
             status, code, reason, remedy = status_of(problem), problem.code, fields["reason"], fields["remedy"]
+        case Denied():
+            status, code, reason, remedy = error.status, error.code, error.reason, error.remedy
+            headers = {"www-authenticate": "Bearer"} if status == 401 else {}
         case RequestValidationError():
             mistakes = [
                 {"field": ".".join(map(str, mistake["loc"][1:])), "message": expected(mistake)}
@@ -248,11 +252,20 @@ class Gate:
             self._access.check_site("GET" if is_of_web_ui else scope["method"], headers)
             if is_of_web_ui and scope["method"] == "OPTIONS":  # a browser asks before it sends, without who asks
                 return Response(status_code=204)
-            visitor = await self._visitor(scope)
         except Denied as denied:
             return None if path.startswith(OPEN[:2]) else denial(denied)
-        scope.setdefault("state", {}).update(visitor=visitor, find_visitor=partial(self._visitor, scope))
-        if visitor or path.startswith(OPEN):
+        visitor, state = None, scope.setdefault("state", {})
+        try:
+            visitor = await self._visitor(scope)
+        except Denied as denied:
+            if is_page:
+                state["visitor"] = None
+                return await error_response(Request(scope), denied)
+            # Who may not come in any more can sign in as somebody else, and out.
+            if not path.startswith((*OPEN, LOGOUT)):
+                return denial(denied)
+        state.update(visitor=visitor, find_visitor=partial(self._visitor, scope))
+        if visitor or path.startswith((*OPEN, LOGOUT)):
             return None
         if not is_page:
             return denial(Denied(401, "no_token", "The request has no token", "send `Authorization: Bearer TOKEN`"))
@@ -266,7 +279,7 @@ class Gate:
         """Who sends a request, as of now; None if nobody says. Raises Denied if they may not send it."""
         path, headers = scope["path"], Headers(scope=scope)
         visitor = await self._known_by_provider(headers) or self._access.visitor(headers)
-        if visitor and not path.startswith(OPEN):
+        if visitor and not path.startswith((*OPEN, LOGOUT)):
             check_scope(visitor, scope["method"], path)
         return visitor
 

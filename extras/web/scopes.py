@@ -10,6 +10,7 @@ from starlette.routing import compile_path
 
 from console.serving.access import Denied, Visitor
 from runtime.people_file import SCOPES as ALL, Scope
+from workflows.people.requests import Choice
 from workflows.text import shorten
 
 MAX_PATH = 80
@@ -32,19 +33,17 @@ SCOPES: Mapping[tuple[str, str], Scope] = {
     ("POST", "/codec/decode"): "read",
     # The page
     ("GET", "/"): "read",
-    ("GET", "/logout"): "read",
-    ("POST", "/logout"): "read",
     ("GET", "/ui/inbox"): "read",
     ("GET", "/ui/tasks"): "read",
     ("GET", "/ui/tasks/{id}"): "read",
     ("GET", "/ui/tasks/{id}/effects"): "read",
     ("GET", "/ui/tasks/{id}/explain"): "read",
     ("GET", "/ui/tasks/{id}/transcript"): "read",
-    ("GET", "/ui/tasks/{id}/{what}"): "read",
+    ("GET", "/ui/tasks/{id}/{what}"): "operate",
     ("POST", "/ui/tasks/{id}/{what}"): "operate",
     ("GET", "/ui/tasks/{id}/requests/{number}/{choice}"): "read",
     ("POST", "/ui/tasks/{id}/requests/{number}/{choice}"): "answer",
-    ("GET", "/ui/new"): "read",
+    ("GET", "/ui/new"): "start",
     ("POST", "/ui/new"): "start",
     ("GET", "/ui/incidents"): "read",
     ("GET", "/ui/incidents/{cause:path}/resolve"): "read",
@@ -52,6 +51,13 @@ SCOPES: Mapping[tuple[str, str], Scope] = {
 }
 """By method and path of a route, the scope that it needs; a path without a name goes before those that match it, too. A
 program may not ask what is not here."""
+
+
+def check_answer(visitor: Visitor | None, choice: Choice, *, undo: bool) -> None:
+    """Raise Denied if somebody who may answer gives an answer that operates the task: more limits, or an undo."""
+    if visitor is not None and "operate" not in visitor.scopes and (undo or choice is Choice.EXTEND):
+        what = "abort with undo" if undo else choice.value
+        raise Denied(403, "no_scope", f"{what} needs the scope operate, and {visitor.name} has not", "ask who has it")
 
 
 _PATTERNS: Mapping[tuple[str, str], Pattern[str]] = {one: compile_path(one[1])[0] for one in SCOPES}

@@ -266,12 +266,31 @@ async def test_a_statement_about_the_start_must_be_true_and_about_this_task(call
         "of another namespace": (False, {"namespace": "another"}),
         "an approval": (False, {"choice": "approve"}),
         "of a foreign key": (False, {"signer": "foreign"}),
+        "of a key that was withdrawn since": (False, {"signer": "gone", **old}),
     }
     for name, (counts, more) in starts.items():
         step, said = Step.new(), {"choice": START, "run": "", "request": "", "step": "", "calls": (), **more}
         starter = house.state(step, "bob", str(said.pop("signer", "desk")), **said)
         rule = {"by": "role:finance", "not_starter": True}
         assert (await buys(calls, rule, step, house.state(step, "ann"), starter=starter) == "") == counts, name
+
+
+async def test_a_call_of_a_task_is_not_that_of_another_which_somebody_else_started(calls: Bench, house: House) -> None:
+    """Only a rollback says of which task it is: who writes headers cannot borrow another starter."""
+    step = Step.new()
+    starter = house.state(step, "bob", choice=START, run="", request="", step="", calls=(), task="of-bob")
+    rule = {"by": "role:finance", "not_starter": True}
+    why = await buys(calls, rule, step, house.state(step, "ann"), starter=starter, task="of-bob")
+
+    assert "So far ann approved it; 1 more must." in why
+
+
+async def test_a_name_in_a_rule_is_compared_as_people_are(calls: Bench, house: House) -> None:
+    step = Step.new()
+    assert await buys(calls, {"by": "person:Ann"}, step, house.state(step, "ann")) == ""
+    house.roles["Ann Lee"] = "sales"
+    step = Step.new()
+    assert await buys(calls, {"by": ["person:Ann Lee"]}, step, house.state(step, "Ann Lee")) == ""
 
 
 async def test_a_personal_key_signs_without_a_door(calls: Bench, house: House) -> None:
@@ -335,6 +354,17 @@ async def test_an_undo_is_confirmed_for_one_effect_of_one_task(calls: Bench, hou
     for said in ({"choice": "approve"}, {"calls": (OTHER,)}, {"task": TASK}, {"namespace": "another"}):
         assert "another undo" in await why(**said), said
     assert "another undo" in await why(again=Step.new())
+
+
+async def test_no_time_runs_for_an_undo(calls: Bench, house: House) -> None:
+    """Nobody is asked about it, so whoever signs it could name any time."""
+    step, undone = Step.new(), Undoes(key=uuid.uuid4().hex, step="paid", kind="charge")
+    said = {"choice": UNDO, "run": "", "request": "", "step": "", "calls": (undo_code(step.key, SHOWN),)}
+    statement = house.state(step, "dora", **said, asked=NOW - DAY)
+    rule = {"by": "role:finance", "after": "4h escalate role:board"}
+    why = await buys(calls, rule, step, statement, undoes=undone)
+
+    assert "dora (board) may not approve it: it needs a person with the role finance." in why
 
 
 async def test_a_worker_without_a_people_file_makes_no_such_call(tmp_path: Path, house: House) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -65,7 +66,23 @@ def test_two_spellings_are_one_person(people: Typed) -> None:
     people("add", "bob", "--token")
     assert "Two have the name 'ann'" in people("change", "bob", "--also", "ANN", exit=2)
 
+    people("remove", "ann")
+    people("add", "ANN", "--roles", "board", "--token")
+    assert people.person("ann").also == ("ann@shop",) and len(people.now.people) == 2
+    assert (
+        people.now.person("a\u200bnn") == people.now.person("\u0131nn".replace("\u0131", "A")) == people.person("ann")
+    )
     assert people.now.person("aNN@shop") == people.person("ann") and people.person("ann").roles == ("board",)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"name": "ann", "roles": [f"r{number}" for number in range(21)]}, {"name": "ann", "token": "\u00e4"}],
+)
+def test_a_row_that_no_door_could_use_is_refused(people: Typed, row: Mapping[str, Any]) -> None:
+    people.file.write_text(json.dumps({"people": [row]}))
+    with pytest.raises(BadPeople, match=r"cannot be used \(people\.0\."):
+        PeopleFile.read(people.file)
 
 
 def test_a_program_has_a_token_with_scopes(people: Typed) -> None:

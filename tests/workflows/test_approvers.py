@@ -342,13 +342,16 @@ async def test_who_may_only_read_approves_nothing(client: Client, office: Office
             row.model_copy(update={"scopes": ("read",)}) if row.name == "ann" else row for row in office.file.people
         ]
         office.change(people=tuple(rows))
+        known = KnownPeople(office.path)
         await approve(office, handle, request, "ann")
         again = await asked(handle, 2)
         await approve(office, handle, again, "cleo")
-        await outcome(handle)
+        ended = await outcome(handle)
 
     assert "What was signed for ann does not count: ann may not answer, but read." in again.reason
-    assert len(PAID) == 1
+    assert len(PAID) == 1 and ended.requests[0].answer is not None
+    signed = ended.requests[0].answer.statement
+    assert signed is not None and known.now().verified(signed, signed.at).person == "ann"  # for the record it is true
 
 
 async def test_several_calls_are_approved_together_by_the_same_people(client: Client, office: Office) -> None:
@@ -406,8 +409,9 @@ async def test_an_undo_is_confirmed_by_two_people_one_after_the_other(
     path, known = office.path, KnownPeople(office.path)
     if is_encrypted:
         add_key(keys := path.with_name("replan.keys"))
-        ring = Keyring(read_keys(keys), "default")
-        client = Client(**{**client.config(), "data_converter": encrypting(ring)})
+        config = client.config()
+        config["data_converter"] = encrypting(Keyring(read_keys(keys), "default"))
+        client = Client(**config)
     async with staged(client, path.parent, charging(), CHARGED, people=known) as stage:
         handle = await stage.start()
         await outcome(handle)
@@ -416,15 +420,32 @@ async def test_an_undo_is_confirmed_by_two_people_one_after_the_other(
             for name in ("ann", "ann@shop", "bob")
         ]
         before = list(PAID)
+        seen = await undo(client, handle, View(), is_attended=False, voucher=office.voucher("cleo"))  # without a yes
         both = await undo(client, handle, View(), is_attended=False, confirm=all_of_it, voucher=office.voucher("cleo"))
 
     reasons = [one.outcome.undo[0].reason for one in alone]
-    assert [one.is_complete for one in alone] == [False] * 3 and before == []
+    assert [one.is_complete for one in [*alone, seen]] == [False] * 4 and before == []
     assert reasons[0].endswith(
         "needs approval: the tool asks before each call. So far ann approved it; 1 more must."
     ), reasons
     assert "bob (sales) may not approve it" in reasons[2]
     assert both.is_complete and sorted(amount for _, amount in PAID) == [5, 6]
+
+
+async def test_who_confirmed_a_cancel_counts_in_the_undo_that_follows(client: Client, office: Office) -> None:
+    waits: Proposals = [
+        plan(step("s0", "charge", order="a", amount=5), step("s1", "refund", "s0", order="b", amount=7))
+    ]
+    path, known = office.path, KnownPeople(office.path)
+    async with staged(client, path.parent, charging(), waits, people=known) as stage:
+        handle = await stage.start(waiting())
+        await asked(handle)
+        await cancel(client, handle, undo=True, confirm=all_of_it, voucher=office.voucher("ann"))
+        [stays] = (await outcome(handle)).undo
+        done = await undo(client, handle, View(), is_attended=False, confirm=all_of_it, voucher=office.voucher("cleo"))
+
+    assert "So far ann approved it; 1 more must." in stays.reason
+    assert done.is_complete and [amount for _, amount in PAID] == [5]
 
 
 async def test_who_undid_an_earlier_task_with_this_id_has_confirmed_nothing_of_a_new_one(

@@ -12,12 +12,12 @@ from operator import not_
 from pydantic import BaseModel, Field
 
 from workflows.marks import Kept
-from workflows.people.statement import Statement, folded, newest_of_each
+from workflows.people.statement import UNDO, Statement, folded, newest_of_each
 
 MAX_COUNT, MAX_NAMED = 10, 20
 """The most people who must approve a call, and the most roles and people whom a rule names."""
 ROLE, PERSON = "role:", "person:"
-NAMED = re.compile(r"(?:role|person):[^\s:,][^\s,]{0,199}")
+NAMED = re.compile(r"role:[^\s:,][^\s,]{0,199}|person:[^\s:,](?:[^\s,]| (?! )){0,198}[^\s,]?")
 """A role or a person in a rule."""
 
 
@@ -43,6 +43,8 @@ class Approvers(BaseModel, frozen=True):
 
     def refuses(self, statement: Statement, starter: str | None) -> str:
         """Why the person of a statement may not approve, as a sentence; empty if the person may."""
+        if statement.choice == UNDO and self.then:  # nobody was asked, so no time runs
+            return self.model_copy(update={"then": ()}).refuses(statement, starter)
         if not self.takes(statement):
             roles = f" ({', '.join(statement.roles)})" if statement.roles else ""
             return f"{statement.person}{roles} may not approve it: it needs {self.text(statement.asked)}."
@@ -79,9 +81,8 @@ class Approvers(BaseModel, frozen=True):
 
 
 def _is_among(named: Sequence[str], statement: Statement) -> bool:
-    return (
-        not named or f"{PERSON}{statement.person}" in named or any(f"{ROLE}{role}" in named for role in statement.roles)
-    )
+    people = {folded(name.removeprefix(PERSON)) for name in named if name.startswith(PERSON)}
+    return not named or folded(statement.person) in people or any(f"{ROLE}{role}" in named for role in statement.roles)
 
 
 def _those(named: Sequence[str]) -> str:

@@ -59,7 +59,9 @@ class Statement(BaseModel, frozen=True, extra="forbid"):
 
 def folded(name: str) -> str:
     """What two spellings of one person's name have in common: providers differ in capitals and in forms of letters."""
-    return unicodedata.normalize("NFKC", name).casefold()
+    capitals = unicodedata.normalize("NFKC", name).upper()  # so that a Turkish i without a dot is an I, too
+    shown = "".join(letter for letter in capitals if unicodedata.category(letter) != "Cf")
+    return unicodedata.normalize("NFKC", shown.casefold())
 
 
 def newest_of_each(statements: Iterable[Statement]) -> tuple[Statement, ...]:

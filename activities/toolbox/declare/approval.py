@@ -11,6 +11,7 @@ from typing import Any
 from workflows.durations import seconds
 from workflows.people.approvers import MAX_COUNT, MAX_NAMED, NAMED, Approvers
 
+MAX_AFTER = 365 * 86_400.0
 AFTER = re.compile(r"(\S+) escalate (\S.*)")
 BY = "by is 'role:NAME' or 'person:NAME', or a list of them"
 
@@ -41,11 +42,15 @@ class Approval:
         if not isinstance(self.not_starter, bool):
             raise ValueError("not_starter must be True or False.")
         by, later = _names(self.by), 0.0
+        if not by and self.by != ():
+            raise ValueError(f"by={self.by!r:.80} names nobody: leave it out where anybody who is known may approve.")
         if found:
             try:
                 later = seconds(found[1])
             except ValueError as error:
                 raise ValueError(f"after: {error}.") from None
+            if not 0 < later <= MAX_AFTER:  # also for a number that is none
+                raise ValueError(f"after={self.after!r:.80} must begin with a time of at most a year.")
             if not by:
                 raise ValueError("after needs by: without it everybody who is known may approve from the beginning.")
         then = _names(found[2].split()) if found else ()

@@ -24,6 +24,7 @@ from extras.web.page.reaching import PageRoute
 from extras.web.page.rendering import name_of_visitor, read_form, render
 from extras.web.page.task import task_response
 from extras.web.remedies import FIELDS, on_page
+from extras.web.scopes import check_answer
 from workflows.account.records import StepStatus
 from workflows.people.card import call_text
 from workflows.people.requests import CHOICES, Choice
@@ -46,6 +47,7 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
     task, form = await task_of(request, id), await read_form(request)
     try:
         values = _form_values(choice, form)
+        check_answer(request.state.visitor, choice, undo=bool(values.get("undo")))
         if choice is Choice.EDIT and form.get("confirmed") != "yes":
             return await _confirm(request, task, number, values, form)
         if CHOICES[choice].ends_task and form.get("confirmed") != "yes":
