@@ -51,7 +51,7 @@ def judge(verdict: Verdict, journal: Path, told: Mapping[str, Any], said: str, *
         rows = book.execute("SELECT tool, args, fault, changed FROM calls ORDER BY number").fetchall()
     made = Counter(_name(tool, json.loads(args)) for tool, args, _, changed in rows if changed)
     missing, named_tools = wanted - made, said.partition(SKIPPED)[2]
-    is_told = (is_failed or "a person is" in said) and not verdict.hangs
+    is_told = is_failed or "a person is" in said  # a task that hangs has a column of its own
     verdict.twice = sum((made - wanted)[name] for name in wanted)
     verdict.wrong = sum(number for name, number in made.items() if name not in wanted)
     verdict.named = sum(

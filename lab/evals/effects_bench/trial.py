@@ -121,9 +121,9 @@ class Stage:
         said = ""
         for number in range(RESTARTS + 1):
             verdict.restarts, log = number, folder / f"arm-{number}.log"
-            with log.open("wb") as output:
+            with log.open("wb") as output, log.with_suffix(".err").open("wb") as errors:
                 process = await asyncio.create_subprocess_exec(
-                    *(str(arm.python), str(arm.program)), env=environment, cwd=folder, stdout=output, stderr=output
+                    *(str(arm.python), str(arm.program)), env=environment, cwd=folder, stdout=output, stderr=errors
                 )
             try:
                 async with asyncio.timeout(PATIENCE_SECONDS):

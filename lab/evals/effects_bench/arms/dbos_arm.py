@@ -14,13 +14,13 @@ FUNCTIONS = [
 ]
 
 
-@DBOS.step(retries_allowed=True, max_attempts=3, interval_seconds=0.5)
+@DBOS.step(retries_allowed=True, max_attempts=3)
 async def think(messages: list) -> dict:
     reply = await AsyncOpenAI().chat.completions.create(model=world.MODEL, messages=messages, tools=FUNCTIONS)
     return reply.choices[0].message.model_dump(exclude_none=True)
 
 
-@DBOS.step(retries_allowed=True, max_attempts=3, interval_seconds=0.5)
+@DBOS.step(retries_allowed=True, max_attempts=3)
 async def call(tool: str, args: dict) -> str:
     return await world.acall(tool, args)
 
@@ -40,7 +40,7 @@ async def agent(text: str) -> str:
 
 async def main() -> None:
     DBOS.launch()
-    with SetWorkflowID("1"):
+    with SetWorkflowID(world.MODEL):
         handle = await DBOS.start_workflow_async(agent, world.TEXT)
     print(await handle.get_result())
 

@@ -1,8 +1,9 @@
-"""DBOS alone, as dbos_arm.py; each effect has a key of the workflow and the step, as it says."""
+"""DBOS alone, with keys of the workflow and the step, and errors that are not retried, as its tutorial has them."""
 
 import asyncio
 import json
 
+import httpx2
 import world
 from dbos import DBOS, SetWorkflowID
 from openai import AsyncOpenAI
@@ -14,15 +15,24 @@ FUNCTIONS = [
 ]
 
 
-@DBOS.step(retries_allowed=True, max_attempts=3, interval_seconds=0.5)
+@DBOS.step(retries_allowed=True, max_attempts=3)
 async def think(messages: list) -> dict:
     reply = await AsyncOpenAI().chat.completions.create(model=world.MODEL, messages=messages, tools=FUNCTIONS)
     return reply.choices[0].message.model_dump(exclude_none=True)
 
 
-@DBOS.step(retries_allowed=True, max_attempts=3, interval_seconds=0.5)
+class Refused(Exception):
+    """A status that the same call would get again."""
+
+
+@DBOS.step(retries_allowed=True, max_attempts=3, should_retry=lambda error: not isinstance(error, Refused))
 async def call(tool: str, args: dict) -> str:
-    return await world.acall(tool, args, f"{DBOS.workflow_id}-{DBOS.step_id}")
+    try:
+        return await world.acall(tool, args, f"{DBOS.workflow_id}-{DBOS.step_id}")
+    except httpx2.HTTPStatusError as error:
+        if error.response.status_code in (408, 429) or error.response.status_code >= 500:
+            raise
+        raise Refused(error.response.text) from None
 
 
 @DBOS.workflow()
@@ -34,13 +44,16 @@ async def agent(text: str) -> str:
         if not said.get("tool_calls"):
             return said["content"]
         for one in said["tool_calls"]:
-            result = await call(one["function"]["name"], json.loads(one["function"]["arguments"]))
+            try:
+                result = await call(one["function"]["name"], json.loads(one["function"]["arguments"]))
+            except Refused as error:
+                result = str(error)
             messages.append({"role": "tool", "tool_call_id": one["id"], "content": result})
 
 
 async def main() -> None:
     DBOS.launch()
-    with SetWorkflowID("1"):
+    with SetWorkflowID(world.MODEL):
         handle = await DBOS.start_workflow_async(agent, world.TEXT)
     print(await handle.get_result())
 

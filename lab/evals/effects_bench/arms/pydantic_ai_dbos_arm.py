@@ -4,14 +4,14 @@ import asyncio
 
 import world
 from dbos import DBOS, SetWorkflowID
-from pydantic_ai import Agent, Tool
+from pydantic_ai import Agent, Tool, UsageLimits
 from pydantic_ai.durable_exec.dbos import DBOSDurability
 
 DBOS(config={"name": "bench", "system_database_url": f"sqlite:///{world.FOLDER}/dbos.db", "log_level": "ERROR"})
 
 
 def tool_of(one):
-    @DBOS.step(name=one["name"], retries_allowed=True, max_attempts=3, interval_seconds=0.5)
+    @DBOS.step(name=one["name"], retries_allowed=True, max_attempts=3)
     async def run(**args):
         return await world.acall(one["name"], args)
 
@@ -28,12 +28,12 @@ agent = Agent(
 
 @DBOS.workflow()
 async def run(text: str) -> str:
-    return (await agent.run(text)).output
+    return (await agent.run(text, usage_limits=UsageLimits(request_limit=None))).output
 
 
 async def main() -> None:
     DBOS.launch()
-    with SetWorkflowID("1"):
+    with SetWorkflowID(world.MODEL):
         handle = await DBOS.start_workflow_async(run, world.TEXT)
     print(await handle.get_result())
 

@@ -9,7 +9,8 @@ import world
 from openai import AsyncOpenAI
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from replan import FaultsPlugin
@@ -57,7 +58,7 @@ class AgentLoop:
 
 async def main() -> None:
     client = await Client.connect(os.environ["TEMPORAL_ADDRESS"])
-    name, keep = world.MODEL, WorkflowIDConflictPolicy.USE_EXISTING
+    name, keep, once = world.MODEL, WorkflowIDConflictPolicy.USE_EXISTING, WorkflowIDReusePolicy.REJECT_DUPLICATE
     async with Worker(
         client,
         task_queue=name,
@@ -66,9 +67,13 @@ async def main() -> None:
         workflow_runner=UnsandboxedWorkflowRunner(),
         plugins=[FaultsPlugin(effects={"read": "read", "change": "unkeyed"})],
     ):
-        print(
-            await client.execute_workflow(AgentLoop.run, world.TEXT, id=name, task_queue=name, id_conflict_policy=keep)
-        )
+        try:
+            handle = await client.start_workflow(
+                AgentLoop.run, world.TEXT, id=name, task_queue=name, id_conflict_policy=keep, id_reuse_policy=once
+            )
+        except WorkflowAlreadyStartedError:
+            handle = client.get_workflow_handle_for(AgentLoop.run, name)
+        print(await handle.result())
 
 
 asyncio.run(main())
