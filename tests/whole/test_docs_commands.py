@@ -61,6 +61,7 @@ TOLD = {
     ":///reports.db": ":///{folder}/reports.db",
     "--workspace files": "--workspace {folder}/files",
     "my_tools.py": "{folder}/my_tools.py",
+    "--tools refunds.py --people people.json": "--tools {folder}/refunds.py --people {folder}/known.json",
     "plan.json": "{folder}/plan.json",
     "KIND JSON": """calculate '{{"expression": "1 + 1"}}'""",
     "--to STEP": "--to get_price",

@@ -26,6 +26,7 @@ from runtime.dev_server import ServerUnavailable
 from runtime.process import leave
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
+LAB = Path(__file__).parents[2]
 
 
 class FaultsReport(Report):
@@ -73,6 +74,8 @@ def missing(names: Sequence[str]) -> list[str]:
 def _go_on_in(python: Path) -> None:
     if Path(sys.prefix) == python.parents[1]:
         raise NoEnvironment(f"{python.parents[1]} lacks {', '.join(missing([*LIBRARIES]))}: delete it, then again.")
+    # The other environment does not know this checkout.
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (LAB, LAB.parent)))
     os.execv(python, [str(python), "-m", "evals.faults", *sys.argv[1:]])  # noqa: S606  # no shell is needed
 
 

@@ -163,7 +163,7 @@ class Agents:
         which = kill.framework, kill.is_bare
         if which not in self._parents:
             program = HERE / f"{kill.framework}_functions_agent.py"
-            paths = [str(HERE / "bare"), str(ROOT)] if kill.is_bare else [str(ROOT)]
+            paths = [*([str(HERE / "bare")] if kill.is_bare else []), str(ROOT), str(ROOT / "lab")]
             with self._log(kill).open("wb") as log:
                 self._parents[which] = await asyncio.create_subprocess_exec(
                     str(self.pythons[kill.framework]),
