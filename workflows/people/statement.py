@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, BaseModel, Field
 
 from workflows.json_values import canonical, digest
 from workflows.marks import Kept
+from workflows.text import normalized
 
 START, RESOLVE, UNDO = "start", "resolve", "undo"
 """The `choice` of a statement that is no answer: about who started a task, resolved an incident, or lets calls undo
@@ -59,9 +60,9 @@ class Statement(BaseModel, frozen=True, extra="forbid"):
 
 def folded(name: str) -> str:
     """What two spellings of one person's name have in common: providers differ in capitals and in forms of letters."""
-    capitals = unicodedata.normalize("NFKC", name).upper()  # so that a Turkish i without a dot is an I, too
+    capitals = normalized("NFKC", name).upper()  # so that a Turkish i without a dot is an I, too
     shown = "".join(letter for letter in capitals if unicodedata.category(letter) != "Cf")
-    return unicodedata.normalize("NFKC", shown.casefold())
+    return normalized("NFKC", shown.casefold())
 
 
 def newest_of_each(statements: Iterable[Statement]) -> tuple[Statement, ...]:

@@ -87,7 +87,7 @@ def environment() -> Environment:
     made.filters["visible"] = visible
     made.filters["lines"] = lambda text: Markup("<br>").join(map(printable, text.splitlines()))
     made.filters["verbatim"] = escape  # with its line breaks, for a field of a form
-    made.globals["version"] = version()
+    made.globals |= {"version": version(), "can": SCOPES}
     made.filters["as_json"] = lambda value: document.written(value, indent=2)
     made.filters["capitalised"] = capitalised
     made.globals |= {"choices": CHOICES, "limits": LIMITS, "options_for": options_for}
