@@ -144,7 +144,8 @@ def nearest(name: str, among: Iterable[str]) -> str:
 def normalized(form: Literal["NFC", "NFKC", "NFD", "NFKD"], text: str) -> str:
     """The text in a normal form of Unicode, in a time that grows with its length; see `stream_safe`.
 
-    The form of a character may differ between versions of Python, so no workflow decides by it.
+    The form of a character that an older version of Python does not know may differ, so no workflow decides by it, but
+    for whether two names are one person's.
     """
     return unicodedata.normalize(form, stream_safe(text))
 
