@@ -4,17 +4,17 @@ import json
 import sqlite3
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from evals.effects_bench.__main__ import tasks_of, trials_of
 from evals.effects_bench.environments import ARMS, HERE
 from evals.effects_bench.judge import Verdict, judge
-from evals.effects_bench.model import Conversation
+from evals.effects_bench.model import Conversation, TruthModel
 from evals.effects_bench.report import pages
 from evals.effects_bench.trial import FAULTS, TASKS
-from evals.fakes.script import ModelCall
+from evals.fakes.script import ModelCall, ModelReply
 
 READ, PAY, MAIL = ModelCall("read", {"id": 1}), ModelCall("pay", {"amount": 5}), ModelCall("mail", {"to": "ann"})
 OK = '{"ok": true, "result": 1}'
@@ -49,20 +49,32 @@ def test_the_model_does_what_an_error_suggests_once(results: tuple[str, ...], ma
 def journal(folder: Path, *calls: tuple[str, dict[str, Any], str, bool]) -> Path:
     """A journal with these calls: tool, arguments, fault, and whether the world changed."""
     with sqlite3.connect(folder / "journal.db") as book:
-        book.execute("CREATE TABLE calls (number INTEGER PRIMARY KEY, tool, args, fault, changed)")
-        rows = [(tool, json.dumps(args), fault, changed) for tool, args, fault, changed in calls]
-        book.executemany("INSERT INTO calls (tool, args, fault, changed) VALUES (?, ?, ?, ?)", rows)
+        book.execute("CREATE TABLE calls (number INTEGER PRIMARY KEY, tool, args, fault, outcome, changed)")
+        rows = [
+            (tool, json.dumps(args), fault, _outcome(fault, changed), changed) for tool, args, fault, changed in calls
+        ]
+        book.executemany("INSERT INTO calls (tool, args, fault, outcome, changed) VALUES (?, ?, ?, ?, ?)", rows)
     return folder / "journal.db"
 
 
-def judged(folder: Path, *calls: tuple[str, dict[str, Any], str, bool], said: str = "Done.") -> Verdict:
+def _outcome(fault: str, changed: bool) -> str:
+    return "done" if changed else "not done" if fault else "There is no such order."
+
+
+def judged(
+    folder: Path,
+    *calls: tuple[str, dict[str, Any], str, bool],
+    said: str = "Done.",
+    fault: str = "none",
+    turns: int = 0,
+) -> Verdict:
     """The verdict about a task that pays and mails."""
     told = {
         "calls": [{"tool": call.name, "args": json.loads(call.written)} for call in (READ, PAY, MAIL)],
         "changing": [1, 2],
         "is_right": False,
     }
-    verdict = Verdict("arm", "suite", "task", "none", 1)
+    verdict = Verdict("arm", "suite", "task", fault, 1, turns=turns)
     judge(verdict, journal(folder, *calls), told, said, is_failed=False)
     return verdict
 
@@ -82,6 +94,33 @@ def test_what_is_missing_is_lost_unless_somebody_is_told(tmp_path: Path) -> None
     found = judged(tmp_path, *refused, ("mail", {"to": "ann"}, "", True), said="Not done: pay")
 
     assert (found.twice, found.lost, found.named, found.futile) == (0, 0, 1, 2)
+
+
+def test_what_the_world_refused_because_of_an_own_call_is_no_conflict(tmp_path: Path) -> None:
+    pay, mail = ("pay", {"amount": 5}), ("mail", {"to": "ann"})
+    found = judged(tmp_path, (*mail, "", False), (*pay, "unanswered", True), (*pay, "", False), (*mail, "", True))
+
+    assert (found.twice, found.phantom, found.futile) == (0, 1, 0)
+
+
+@pytest.mark.parametrize(("fault", "is_needless"), [("limited", True), ("unanswered", False)])
+def test_a_person_is_asked_needlessly_if_nothing_was_changed(tmp_path: Path, fault: str, is_needless: bool) -> None:
+    verdict = judged(tmp_path, ("pay", {"amount": 5}, fault, False), said="a person is told", fault=fault, turns=6)
+
+    assert (verdict.asked, verdict.needless, verdict.named, verdict.replans) == (True, is_needless, 2, 2)
+
+
+async def test_a_model_that_is_not_shown_a_tool_looks_for_it() -> None:
+    model = TruthModel([])
+    model.solutions["t"] = {"calls": [{"tool": "pay_bill", "args": {}}], "changing": [0]}
+    shown = [{"function": {"name": name}} for name in ("find_tools", "world_read")]
+    asked = {"model": "t", "messages": [{"role": "user", "content": "Pay."}], "tools": shown}
+    (first,) = cast("ModelReply", model.answer("", {}, asked)).calls
+    shown.append({"function": {"name": "world_pay_bill"}})
+    (second,) = cast("ModelReply", model.answer("", {}, asked)).calls
+
+    assert (first.name, first.args) == ("find_tools", {"query": "pay bill"}) and second.name == "world_pay_bill"
+    assert model.asked["t"]["turns"] == 2
 
 
 def test_trials_are_the_same_for_every_arm_and_meet_each_fault_as_often() -> None:

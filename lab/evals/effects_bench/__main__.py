@@ -19,7 +19,7 @@ from evals.effects_bench.environments import ARMS, Environments
 from evals.effects_bench.judge import Verdict
 from evals.effects_bench.model import TruthModel
 from evals.effects_bench.report import pages
-from evals.effects_bench.trial import FAULTS, TASKS, Arm, Stage, Worlds
+from evals.effects_bench.trial import FAULTS, TASKS, Arm, Parents, Stage, Worlds
 from evals.fakes.model_api import running
 from evals.frameworks.environments import NoEnvironment
 from evals.frameworks.trial import TrialFailed
@@ -59,13 +59,15 @@ def main(
     full: Annotated[bool, typer.Option("--full", help="All tasks, 10 seeds; it takes a night.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="How many trials run at once.")] = 2,
     rows: Annotated[Path | None, typer.Option(help="A file for the raw rows, as JSON lines.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="A new folder for everything, which stays.")] = None,
 ) -> None:
     """Play each trial in each arm, and print what they came to; exit code 1 if an arm of ours repeats or loses one."""
     chosen = arms.split(",")
     if unknown := [name for name in chosen if name not in ARMS]:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(ARMS)}.", param_hint="--arms")
     drawn = tasks_of(10_000 if full else tasks)
-    folder = Path(tempfile.mkdtemp(prefix="replan-effects-bench-"))
+    folder = (keep or Path(tempfile.mkdtemp(prefix="replan-effects-bench-"))).absolute()
+    folder.mkdir(exist_ok=keep is None)
     try:
         played = asyncio.run(play(chosen, drawn, 10 if full else seeds, jobs, folder, rows))
     except (NoEnvironment, TrialFailed) as problem:
@@ -74,7 +76,8 @@ def main(
     except KeyboardInterrupt:
         leave(130)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
     for page in pages(played):
         typer.echo(page + "\n")
     typer.echo(f"{len(drawn)} tasks, {len(played)} trials, on {Machine.this()}")
@@ -91,9 +94,9 @@ async def play(
 ) -> list[Verdict]:
     """Play all trials. Raises NoEnvironment, TrialFailed."""
     model, played, places = TruthModel([]), list[Verdict](), asyncio.Semaphore(jobs)
-    async with Environments(folder, say) as environments, running(model):
+    async with Environments(folder, say) as environments, running(model), Parents(folder) as parents:
         worlds = await Worlds.start(await environments.of_worlds(), folder / "worlds.log")
-        stage = Stage(folder, worlds, model)
+        stage = Stage(folder, worlds, model, parents)
         made = {name: await environments.arm(name) for name in chosen}
         planned = [(made[name], trial) for trial in trials_of(drawn, seeds) for name in chosen]
 

@@ -1,7 +1,6 @@
 """The arms: each a program as its own documentation has it, in an environment with pinned versions."""
 
 import asyncio
-import os
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -16,7 +15,6 @@ from evals.frameworks.environments import NoEnvironment, Say, python_of
 from runtime.dev_server import free_port
 
 HERE = Path(__file__).parent / "arms"
-ROOT = HERE.parents[3]
 OWN = ""
 """The environment that runs here."""
 
@@ -34,6 +32,7 @@ class Row:
 ARMS: Mapping[str, Row] = {
     "langgraph": Row("langgraph"),
     "langgraph_keys": Row("langgraph"),
+    "langgraph_mcp": Row("langgraph"),
     "agent_once": Row("langgraph"),
     "agent_once_verify": Row("langgraph"),
     "dbos": Row("dbos"),
@@ -47,6 +46,8 @@ ARMS: Mapping[str, Row] = {
     "temporal_mcp": Row("temporal-mcp", needs_temporal=True),
     "temporal_faults": Row(OWN, needs_temporal=True, is_ours=True),
     "replan_functions": Row("langgraph", is_ours=True),
+    "langgraph_gateway": Row("langgraph", is_ours=True),
+    "langgraph_gateway_keys": Row("langgraph", is_ours=True),
     "replan_tasks": Row(OWN, needs_temporal=True, is_ours=True),
     "replan_tasks_keys": Row(OWN, needs_temporal=True, is_ours=True),
 }
@@ -87,7 +88,7 @@ class Environments:
         python = Path(sys.executable)
         if row.environment:
             python = await python_of(HERE / f"{row.environment}-requirements.txt", self._say)
-        more = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"]}
+        more = {"REPLAN": sys.executable}
         if row.needs_temporal:
             more |= {"TEMPORAL_ADDRESS": await self._temporal()}
         return Arm(name, HERE / f"{name}_arm.py", python, more)

@@ -3,12 +3,19 @@
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from evals.effects_bench.model import SKIPPED
+
+ANSWERED = ("done", "known", "not done")
+"""What the journal says of a call that the world itself did not refuse."""
+AGAIN = ("none", "unsent", "limited", "unavailable", "conflict")
+"""Faults that changed nothing and went away."""
+LOOKING = 2
+"""How many turns a conflict needs: a read, and the call once more."""
 
 
 @dataclass
@@ -30,11 +37,21 @@ class Verdict:
     """Effects that the task does not ask for."""
     futile: int = 0
     """Calls after the first that could not succeed: the credentials were refused already."""
+    phantom: int = 0
+    """Calls that the world refused because of the arm's own earlier one, which it knew nothing of."""
+    asked: bool = False
+    """Whether a person is asked, or the arm gave up."""
+    needless: bool = False
+    """Whether a person is asked, or the arm gave up, although the same call could have been made again: see `AGAIN`."""
+    replans: int = 0
+    """Turns of the model beyond those that the task and the fault need."""
     is_right: bool = False
     """Whether the world is as the task wants it."""
     hangs: bool = False
     restarts: int = 0
     seconds: float = 0.0
+    turns: int = 0
+    """How often the model was asked."""
     characters: int = 0
     """What the model was sent."""
 
@@ -48,8 +65,8 @@ def judge(verdict: Verdict, journal: Path, told: Mapping[str, Any], said: str, *
     calls = [told["calls"][number] for number in told["changing"]]
     wanted = Counter(_name(call["tool"], call["args"]) for call in calls)
     with sqlite3.connect(journal) as book:
-        rows = book.execute("SELECT tool, args, fault, changed FROM calls ORDER BY number").fetchall()
-    made = Counter(_name(tool, json.loads(args)) for tool, args, _, changed in rows if changed)
+        rows = book.execute("SELECT tool, args, fault, outcome, changed FROM calls ORDER BY number").fetchall()
+    made = Counter(_name(tool, json.loads(args)) for tool, args, *_, changed in rows if changed)
     missing, named_tools = wanted - made, said.partition(SKIPPED)[2]
     is_told = is_failed or "a person is" in said  # a task that hangs has a column of its own
     verdict.twice = sum((made - wanted)[name] for name in wanted)
@@ -58,8 +75,23 @@ def judge(verdict: Verdict, journal: Path, told: Mapping[str, Any], said: str, *
         number for name, number in missing.items() if is_told or json.loads(name)[0] in named_tools.split("\n")[0]
     )
     verdict.lost = sum(missing.values()) - verdict.named
-    verdict.futile = max(0, sum(fault == "unauthorized" for _, _, fault, _ in rows) - 1)
+    verdict.futile = max(0, sum(fault == "unauthorized" for _, _, fault, *_ in rows) - 1)
+    verdict.phantom = _phantoms(rows, wanted)
+    verdict.asked = is_told
+    verdict.needless = is_told and verdict.fault in AGAIN
+    verdict.replans = max(0, verdict.turns - len(told["calls"]) - 1 - LOOKING * (verdict.fault == "conflict"))
     verdict.is_right = bool(told["is_right"])
+
+
+def _phantoms(rows: Iterable[tuple[str, str, str, str, int]], wanted: Counter[str]) -> int:
+    """How many calls were refused after as many equal ones as the task asks for had been done."""
+    made, found = Counter[str](), 0
+    for tool, args, _, outcome, changed in rows:
+        name = _name(tool, json.loads(args))
+        if name in wanted and outcome not in ANSWERED and made[name] >= wanted[name]:
+            found += 1
+        made[name] += changed
+    return found
 
 
 def _name(tool: str, args: Mapping[str, Any]) -> str:

@@ -5,11 +5,13 @@ It knows nothing but the conversation that an arm sends: what is not in it, it p
 
 import json
 import re
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from activities.planning.strategies import FINISH
+from activities.toolbox.find_tools import NAME as FIND_TOOLS
 from evals.fakes.model_api import Json
 from evals.fakes.openai_api import OpenAIApi
 from evals.fakes.script import ModelCall, ModelReply, Response, calls
@@ -80,12 +82,12 @@ class TruthModel(OpenAIApi):
 
     solutions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """By the name of a model, what its world tells: `calls` and `changing`."""
-    asked: dict[str, int] = field(default_factory=dict)
-    """By the name of a model, how many characters it was sent."""
+    asked: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    """By the name of a model, how often it was asked, and how many characters it was sent."""
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
         told = self.solutions[body["model"]]
-        self.asked[body["model"]] = self.asked.get(body["model"], 0) + len(json.dumps(body["messages"]))
+        self.asked[body["model"]].update(turns=1, characters=len(json.dumps(body["messages"])))
         offered = [tool["function"]["name"] for tool in body.get("tools", ())]
         solution = [ModelCall(_offered(call["tool"], offered), call["args"]) for call in told["calls"]]
         talk, made = Conversation(solution, told["changing"]), dict[str, tuple[str, Mapping[str, Any]]]()
@@ -94,7 +96,9 @@ class TruthModel(OpenAIApi):
                 made[call["id"]] = call["function"]["name"], json.loads(call["function"]["arguments"] or "{}")
             if message["role"] == "tool" and message["tool_call_id"] in made:
                 talk.see(*made[message["tool_call_id"]], str(message["content"]))
-        if talk.wanted is not None:
-            return calls(talk.wanted)
+        if (wanted := talk.wanted) is not None:
+            if wanted.name not in offered and FIND_TOOLS in offered:
+                wanted = ModelCall(FIND_TOOLS, {"query": wanted.name.replace("_", " ")})
+            return calls(wanted)
         said = f"{SKIPPED}{', '.join(talk.skipped)}" if talk.skipped else DONE
         return calls(ModelCall(FINISH, {"result": said})) if FINISH in offered else ModelReply(text=said)

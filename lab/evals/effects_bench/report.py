@@ -12,6 +12,10 @@ COLUMNS: tuple[tuple[str, Callable[[Verdict], float]], ...] = (
     ("not made, and somebody is told", lambda one: one.named),
     ("wrong", lambda one: one.wrong),
     ("calls that could not succeed", lambda one: one.futile),
+    ("refused because of an own call", lambda one: one.phantom),
+    ("ends at a person, or gives up", lambda one: one.asked),
+    ("needlessly", lambda one: one.needless),
+    ("needless turns", lambda one: one.replans),
     ("tasks that hang", lambda one: one.hangs),
 )
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx2
+import psutil
 
 from evals.effects_bench.judge import Verdict, judge
 from evals.effects_bench.model import TruthModel
@@ -19,6 +21,7 @@ from evals.frameworks.trial import TrialFailed, without_keys
 from runtime.child import last_line
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
 FORKED = HERE.parent / "frameworks" / "forked.py"
 TASKS: Mapping[str, Mapping[str, Any]] = json.loads((HERE / "tasks.json").read_text(encoding="utf-8"))
 """By world, its tools that change something, and how many calls of each task do; `worlds.py` prints it."""
@@ -90,6 +93,7 @@ class Stage:
     folder: Path
     worlds: Worlds
     model: TruthModel
+    parents: "Parents"
     number: int = 0
 
     async def play(self, arm: Arm, verdict: Verdict, at: int) -> None:
@@ -108,33 +112,94 @@ class Stage:
                 begun = time.monotonic()
                 said, is_failed = await self._ended(arm, verdict, {"WORLD": url, "TRIAL": name, "TEXT": text}, folder)
                 verdict.seconds = round(time.monotonic() - begun, 2)
+                _end_left(folder)
+                verdict.turns, verdict.characters = (self.model.asked[name][what] for what in ("turns", "characters"))
                 judge(verdict, journal, (await client.get(f"{url}/told")).json(), said, is_failed=is_failed)
-            verdict.characters = self.model.asked.get(name, 0)
         finally:
             with suppress(ProcessLookupError):
                 os.kill(pid, 9)
 
     async def _ended(self, arm: Arm, verdict: Verdict, variables: Mapping[str, str], folder: Path) -> tuple[str, bool]:
         """What the arm said in the end, and whether it failed; it is started again while it dies or fails."""
-        environment = {**without_keys(), **arm.environment, **variables, "FOLDER": str(folder)}
+        environment = {**variables, "FOLDER": str(folder)}
         environment |= {"OPENAI_BASE_URL": f"{self.model.url}/v1", "OPENAI_API_KEY": KEY}
         said = ""
         for number in range(RESTARTS + 1):
             verdict.restarts, log = number, folder / f"arm-{number}.log"
-            with log.open("wb") as output, log.with_suffix(".err").open("wb") as errors:
-                process = await asyncio.create_subprocess_exec(
-                    *(str(arm.python), str(arm.program)), env=environment, cwd=folder, stdout=output, stderr=errors
-                )
+            wanted = {"arguments": [], "folder": str(folder), "environment": environment, "log": str(log)}
+            wanted["errors"] = str(log.with_suffix(".err"))
             try:
-                async with asyncio.timeout(PATIENCE_SECONDS):
-                    code = await process.wait()
+                code = await self.parents.run(arm, wanted)
             except TimeoutError:
                 verdict.hangs = True
-                process.kill()
-                await process.wait()
                 return "", True
             said = log.read_text(errors="replace")
             if not code:
                 return said, False
             await asyncio.sleep(BACKOFF_SECONDS)
         return said, True
+
+
+class Parents:
+    """The processes from which the arms' programs are forked, with their packages imported; they end with the block."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._idle = folder, dict[str, list[asyncio.subprocess.Process]]()
+        self._all = list[asyncio.subprocess.Process]()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        for parent in self._all:
+            await _end(parent)
+
+    async def run(self, arm: Arm, wanted: Mapping[str, object]) -> int:
+        """The exit code of a run. Raises TimeoutError if it hangs, and TrialFailed if it cannot be started."""
+        idle = self._idle.setdefault(arm.name, [])
+        parent = idle.pop() if idle else await self._start(arm)
+        if parent.stdin is None or parent.stdout is None:
+            raise TrialFailed(f"{arm.name} has no pipes")
+        parent.stdin.write(f"{json.dumps(wanted)}\n".encode())
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                answer = await parent.stdout.readline()
+        except BaseException:
+            await _end(parent)
+            raise
+        if not answer:
+            raise TrialFailed(f"{arm.name} did not start: {last_line(self._log(arm))}")
+        idle.append(parent)
+        return int(answer)
+
+    async def _start(self, arm: Arm) -> asyncio.subprocess.Process:
+        paths = os.pathsep.join((str(ROOT), str(arm.program.parent)))
+        with self._log(arm).open("ab") as errors:
+            parent = await asyncio.create_subprocess_exec(
+                *(str(arm.python), str(FORKED), str(arm.program)),
+                env={**without_keys(), **arm.environment, "PYTHONPATH": paths},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self._all.append(parent)
+        return parent
+
+    def _log(self, arm: Arm) -> Path:
+        return self._folder / f"{arm.name}.log"
+
+
+async def _end(parent: asyncio.subprocess.Process) -> None:
+    """End a process and what it forked."""
+    with suppress(ProcessLookupError):
+        os.killpg(parent.pid, signal.SIGKILL)
+    await parent.wait()
+
+
+def _end_left(folder: Path) -> None:
+    """End what an arm started and left behind, such as a worker: its environment names the folder of the trial."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("FOLDER") == str(folder):
+                process.kill()

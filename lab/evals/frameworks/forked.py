@@ -1,7 +1,8 @@
 """Runs an agent many times, each time in a forked child, so that its framework is imported once: `forked.py PROGRAM`.
 
-Each line that it reads is a run: a JSON object with `arguments`, `folder`, `environment` and `log`. It answers with the
-exit code, which is negative after a signal. It needs Python alone.
+Each line that it reads is a run: a JSON object with `arguments`, `folder`, `environment`, `log` and, if what the run
+says on stderr is to go elsewhere, `errors`. It answers with the exit code, which is negative after a signal. It needs
+Python alone.
 """
 
 import ast
@@ -17,12 +18,13 @@ from typing import Any
 
 
 def import_what(program: Path) -> None:
-    """Import the modules that a program imports, but for its own world, which reads nothing before it runs."""
+    """Import what a program imports, but for the modules beside it, which may read what a run is given."""
     for node in ast.parse(program.read_text(encoding="utf-8")).body:
         names = [node.module] if isinstance(node, ast.ImportFrom) else []
         names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         for name in filter(None, names):
-            importlib.import_module(name)
+            if not program.with_name(f"{name}.py").exists():
+                importlib.import_module(name)
     with contextlib.suppress(ImportError):
         importlib.import_module("pydantic_ai.models.openai")  # which is found by its name only when it is used
 
@@ -33,9 +35,8 @@ def run(program: Path, wanted: dict[str, Any]) -> int:
     if child:
         _, status = os.waitpid(child, 0)
         return os.waitstatus_to_exitcode(status)
-    log = os.open(wanted["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    for stream, name in ((1, "log"), (2, "errors" if "errors" in wanted else "log")):
+        os.dup2(os.open(wanted[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600), stream)
     os.chdir(wanted["folder"])
     os.environ.update(wanted["environment"])
     sys.argv = [str(program), *wanted["arguments"]]

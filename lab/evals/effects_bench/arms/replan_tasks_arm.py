@@ -12,7 +12,12 @@ import world
 from replan import Client, TaskNotCompleted
 
 FILE = Path(world.FOLDER, "world.toml")
-FILE.write_text(f'[servers.world]\nurl = "{world.URL}/mcp"\n')
+if not FILE.exists():
+    FILE.write_text(f'[servers.world]\nurl = "{world.URL}/mcp"\ntimeout = {world.SECONDS}\ntrusted_results = true\n')
+
+
+if "reviewed" not in FILE.read_text():  # the texts of the server are read by a person, once
+    subprocess.run([sys.executable, "-m", "replan", "worker", "--check", "--tools", FILE, "--write-tools", FILE])
 
 
 def worker() -> subprocess.Popen:

@@ -16,7 +16,14 @@ TOOLS = world.begin()
 KEYED = "".join(
     f'[servers.world.tools.{one["name"]}]\neffect = "keyed"\nkey = "request_id"\n' for one in TOOLS if one["changes"]
 )
-FILE.write_text(f'[servers.world]\nurl = "{world.URL}/mcp/keyed"\n{KEYED}')
+if not FILE.exists():
+    FILE.write_text(
+        f'[servers.world]\nurl = "{world.URL}/mcp/keyed"\ntimeout = {world.SECONDS}\ntrusted_results = true\n{KEYED}'
+    )
+
+
+if "reviewed" not in FILE.read_text():  # the texts of the server are read by a person, once
+    subprocess.run([sys.executable, "-m", "replan", "worker", "--check", "--tools", FILE, "--write-tools", FILE])
 
 
 def worker() -> subprocess.Popen:
