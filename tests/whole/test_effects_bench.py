@@ -142,7 +142,16 @@ def test_each_arm_has_a_program_and_a_row() -> None:
 def test_the_tables_mark_the_best_value_whosever_it_is() -> None:
     good = Verdict("a", "s", "t", "slow", 1, is_right=True, seconds=1.0)
     bad = Verdict("b", "s", "t", "slow", 1, twice=2, seconds=2.0)
-    first, second = pages([good, bad])
+    first, second, shares = pages([good, bad])
 
     assert "| a | **0** |" in first and "| b | 2 |" in first and "**1 of 1**" in first
-    assert "1 twice of 1" in second
+    assert "1 twice of 1" in second and "| a | 0% [0%, 0%] |" in shares
+
+
+def test_two_arms_are_compared_in_the_same_trials() -> None:
+    def played(arm: str, *twice: int) -> list[Verdict]:
+        return [Verdict(arm, "s", f"t{number % 2}", "killed", number, one) for number, one in enumerate(twice)]
+
+    *_, pairs = pages([*played("temporal", 1, 2, 0, 1), *played("temporal_faults", 0, 0, 0)])
+
+    assert "| temporal_faults less temporal | -67% [-100%, " in pairs  # the fourth trial is left out

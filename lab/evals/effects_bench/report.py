@@ -1,6 +1,8 @@
-"""The tables: what each arm came to, by arm and by fault."""
+"""The tables: what each arm came to, by arm and by fault, and how two arms differ in the same trials."""
 
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from evals.effects_bench.judge import Verdict
 from evals.effects_bench.trial import FAULTS
@@ -18,6 +20,27 @@ COLUMNS: tuple[tuple[str, Callable[[Verdict], float]], ...] = (
     ("needless turns", lambda one: one.replans),
     ("tasks that hang", lambda one: one.hangs),
 )
+SHARES: tuple[tuple[str, Callable[[Verdict], bool]], ...] = (
+    ("trials with an effect twice", lambda one: one.twice > 0),
+    ("with one lost, and nobody is told", lambda one: one.lost > 0),
+    ("that end at a person, or give up", lambda one: one.asked),
+    ("with the world as wanted", lambda one: one.is_right),
+)
+PAIRS = (
+    ("replan_functions", "langgraph"),
+    ("replan_functions", "agent_once"),
+    ("langgraph_gateway", "langgraph_mcp"),
+    ("langgraph_gateway_keys", "langgraph_keys"),
+    ("temporal_faults", "temporal"),
+    ("replan_tasks", "pydantic_ai_temporal"),
+    ("replan_tasks", "temporal_mcp"),
+    ("replan_tasks_keys", "pydantic_ai_temporal_keys"),
+    ("replan_tasks_keys", "dbos_keys"),
+)
+"""Of each pair, an arm of ours, and one that is most like it without."""
+RESAMPLES = 2_000
+By = Mapping[tuple[str, str], Sequence[float]]
+"""By task, one value a trial."""
 
 
 def pages(played: Sequence[Verdict]) -> Iterator[str]:
@@ -37,6 +60,43 @@ def pages(played: Sequence[Verdict]) -> Iterator[str]:
     head = [name for name, _ in COLUMNS]
     yield table(["arm", *head, "world as wanted", "median s", "characters to the model, thousands"], lines)
     yield table(["arm", *FAULTS], [[arm, *(_of_fault(by_arm[arm], fault) for fault in FAULTS)] for arm in arms])
+    yield table(
+        ["arm", *(name for name, _ in SHARES)],
+        [[arm, *(_share(_by_task(by_arm[arm], of)) for _, of in SHARES)] for arm in arms],
+    )
+    if pairs := [pair for pair in PAIRS if all(arm in by_arm for arm in pair)]:
+        lines = [[f"{ours} less {other}", *_differences(by_arm[ours], by_arm[other])] for ours, other in pairs]
+        yield table(["the same trials", *(name for name, _ in SHARES)], lines)
+
+
+def _by_task(played: Sequence[Verdict], of: Callable[[Verdict], float]) -> By:
+    found = defaultdict[tuple[str, str], list[float]](list)
+    for one in sorted(played, key=lambda one: one.seed):
+        found[one.suite, one.task].append(float(of(one)))
+    return found
+
+
+def _share(values: By, sign: str = "") -> str:
+    """Their mean, with the central 95% of a bootstrap over tasks, in percent."""
+    dice, tasks = random.Random(0), sorted(values)  # noqa: S311  # a bootstrap, no secret
+    drawn = sorted(_mean(values, dice.choices(tasks, k=len(tasks))) for _ in range(RESAMPLES))
+    low, high = (drawn[round(share * (RESAMPLES - 1))] for share in (0.025, 0.975))
+    return f"{_mean(values, tasks):{sign}.0%} [{low:{sign}.0%}, {high:{sign}.0%}]"
+
+
+def _mean(values: By, tasks: Sequence[tuple[str, str]]) -> float:
+    return sum(sum(values[task]) for task in tasks) / sum(len(values[task]) for task in tasks)
+
+
+def _differences(ours: Sequence[Verdict], others: Sequence[Verdict]) -> Iterator[str]:
+    """Of the trials that both have played."""
+    for _, of in SHARES:
+        mine = {(one.suite, one.task, one.seed): of(one) for one in ours}
+        theirs = {(one.suite, one.task, one.seed): of(one) for one in others}
+        found = defaultdict[tuple[str, str], list[float]](list)
+        for suite, task, seed in sorted(mine.keys() & theirs.keys()):
+            found[suite, task].append(mine[suite, task, seed] - theirs[suite, task, seed])
+        yield _share(found, "+") if found else "-"
 
 
 def _cell(value: float, text: str = "", *, is_best: bool) -> str:
