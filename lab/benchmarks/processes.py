@@ -50,7 +50,7 @@ class Meter:
 
     def __init__(self, pid: int) -> None:
         """Read the process `pid`, which is running."""
-        self._process = psutil.Process(pid)
+        self.pid, self._process = pid, psutil.Process(pid)
         self.peak = 0.0
         """The most megabytes that `memory` has returned."""
 

@@ -4,10 +4,11 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -18,8 +19,8 @@ import psutil
 import typer
 
 from benchmarks.peers.service import Service
-from benchmarks.processes import MEGABYTE, ROOT, Server, finish, our_server
-from benchmarks.report import Figure, Machine
+from benchmarks.processes import ROOT, Server, finish, our_server
+from benchmarks.report import Figure, Machine, load
 from evals.frameworks.environments import NoEnvironment, python_of
 from evals.markdown import table
 from runtime.process import leave
@@ -38,10 +39,11 @@ ARMS: Mapping[str, str] = {
 }
 """The arms, and of each the environment that it needs besides this one."""
 OF_TEMPORAL = (BARE, "temporal_faults", "replan_tasks")
+ONLY_CALLS = ("agent_once", "replan_functions")
+"""Arms that do not retry: their caller does."""
 PATIENCE_SECONDS = 300.0
 BACKOFF_SECONDS = 0.05
 """How long its supervisor waits before it starts an arm again."""
-SAMPLE_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,21 @@ WORKS: Mapping[str, Work] = {
     "500": Work(size=500),
 }
 ROWS: Mapping[str, str] = {
-    "cold": "from the start of the process to its first step, s",
+    "cold": "from the start of the process to its first step, s; a Temporal server runs already",
     "chain": "a chain of 20 steps, ms",
+    "100": "a chain of 100 steps, ms",
+    "500": "a chain of 500 steps, ms",
     "fan": "20 steps at once, ms",
-    "fails": "a step that fails twice, ms",
     "tasks": "200 tasks of 5 steps at once, s",
+    "fails": "a step that fails twice, with the waits that are its default, ms",
     "resumed": "killed at step 10 of 20: from the kill to the end, s",
     "again": "steps that were made again after it",
-    "cpu": "CPU of 100 steps, with its server, s",
-    "memory": "peak memory of its processes, without a server, MB",
-    "bytes": "written for 100 steps, with its server, kB",
-    "20": "a step in a chain of 20, ms",
-    "100": "a step in a chain of 100, ms",
-    "500": "a step in a chain of 500, ms",
+    "cpu": "CPU of the chain of 100, with its server, s",
+    "memory": "peak memory of its processes, with its server, MB",
+    "bytes": "written to disk in the chain of 100, with its server, kB",
 }
+UNRANKED = ("fails",)
+"""Rows in which no value is better: they show what somebody chose."""
 Samples = dict[str, dict[str, list[float]]]
 """By arm, then by what was measured, one value a round."""
 
@@ -91,7 +94,7 @@ def main(
 ) -> None:
     """Measure, and print a table: medians, ratios to bare Temporal, and the best value of each row."""
     chosen, wanted = _among(ARMS, arms, "--arms"), _among(WORKS, works, "--works")
-    folder = Path(tempfile.mkdtemp(prefix="replan-peers-"))
+    folder, before = Path(tempfile.mkdtemp(prefix="replan-peers-")), load()
     try:
         measured = finish(measure(chosen, wanted, rounds, folder))
     except NoEnvironment as problem:
@@ -102,7 +105,7 @@ def main(
     if rows is not None:
         rows.write_text(json.dumps(measured, indent=1), encoding="utf-8")
     typer.echo(page(measured))
-    typer.echo(f"\n{rounds} rounds, on {Machine.this()}")
+    typer.echo(f"\n{rounds} rounds, on {Machine.this()}; load {before} before, {load()} after")
 
 
 def _among(known: Collection[str], said: str, option: str) -> list[str]:
@@ -123,12 +126,19 @@ async def measure(chosen: Sequence[str], works: Sequence[str], rounds: int, fold
         server = await stack.enter_async_context(our_server(place)) if {*chosen} & {*OF_TEMPORAL} else None
         for number in range(1, rounds + 1):
             for name in works:
-                work = WORKS[name]
-                for arm in chosen:
+                turned = deque(chosen)
+                turned.rotate(number)  # what one arm leaves to do falls upon the next: each time another one
+                for arm in turned:
+                    if name == "fails" and arm in ONLY_CALLS:
+                        continue
                     _say(f"round {number} of {rounds}: {name}, {arm}")
-                    run = Run(arm, pythons[arm], folder / f"{arm}-{name}-{number}", server, place)
-                    await run.play(work)
-                    for what, value in run.figures(name, work):
+                    run = Run(arm, pythons[arm], folder / f"{arm}-{name}-{number}", server)
+                    try:
+                        await run.play(WORKS[name])
+                    except RunFailed as problem:
+                        _say(str(problem))
+                        continue
+                    for what, value in run.figures(name):
                         samples[arm][what].append(value)
     return samples
 
@@ -138,28 +148,55 @@ async def _python(arm: str) -> Path:
     return await python_of(ENVIRONMENTS / f"{wanted}-requirements.txt", _say) if wanted else Path(sys.executable)
 
 
-class Run:
-    """One run of an arm."""
+class RunFailed(RuntimeError):
+    """A run did not come to its end; the message says why."""
 
-    def __init__(self, arm: str, python: Path, folder: Path, server: Server | None, place: Path) -> None:
+
+@dataclass
+class Usage:
+    """What processes have used so far."""
+
+    cpu: float = 0.0
+    written: float = 0.0
+    memory: float = 0.0
+    """Their peak, in megabytes."""
+
+    def add(self, process: psutil.Process) -> None:
+        """Add a process; nothing if it has ended."""
+        with suppress(psutil.Error, OSError):
+            times, status = process.cpu_times(), Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+            self.cpu += times.user + times.system
+            self.written += process.io_counters().write_bytes / 1000
+            self.memory += next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1000
+
+
+class Run:
+    """One run of an arm. It reads what Linux says of processes."""
+
+    def __init__(self, arm: str, python: Path, folder: Path, server: Server | None) -> None:
         self._arm, self._python, self._folder = arm, python, folder
-        self._server, self._place = (server, place) if arm in OF_TEMPORAL else (None, place)
-        self._started, self._cpu, self._peak, self._bytes = 0.0, 0.0, 0.0, 0
-        self._service = Service()
+        self._server = server if arm in OF_TEMPORAL else None
+        self._started, self._process = 0.0, list[psutil.Process]()
+        self._used, self._service = list[Usage](), Service()
 
     async def play(self, work: Work) -> None:
-        """Do the work, and start the arm again when it dies."""
+        """Do the work, and start the arm again when it dies. Raises RunFailed."""
         self._folder.mkdir()
-        self._service = Service(fails=work.fails, kill_at=work.kill_at)
-        used, written = self._of_server()
-        async with self._service.serving():
-            self._started = time.monotonic()
-            while not self._service.ended:
-                await self._once(work)
-                await asyncio.sleep(BACKOFF_SECONDS)
-        now_used, now_written = self._of_server()
-        self._cpu += now_used - used
-        self._bytes = now_written - written + _size(self._folder)
+        self._service = service = Service(fails=work.fails, kill_at=work.kill_at, look=self._look)
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), service.serving():
+                self._started = time.monotonic()
+                while not service.ended:
+                    await self._once(work)
+                    await asyncio.sleep(BACKOFF_SECONDS)
+        except TimeoutError:
+            raise RunFailed(f"{self._arm} did not end: {self._said}") from None
+        if work.kill_at and not service.killed:
+            raise RunFailed(f"{self._arm} was not killed")
+
+    @property
+    def _said(self) -> str:
+        return (self._folder / "arm.log").read_text(encoding="utf-8", errors="replace")[-500:]
 
     async def _once(self, work: Work) -> None:
         environment = {
@@ -169,8 +206,7 @@ class Run:
             **{"SIZE": str(work.size), "TASKS": str(work.tasks)},
             **({"TEMPORAL_ADDRESS": self._server.address} if self._server else {}),
         }
-        log = self._folder / "arm.log"
-        with log.open("ab") as output:
+        with (self._folder / "arm.log").open("ab") as output:
             process = await asyncio.create_subprocess_exec(
                 *(str(self._python), str(HERE / f"{self._arm}_arm.py")),
                 env=environment,
@@ -179,80 +215,65 @@ class Run:
                 stderr=output,
                 start_new_session=True,
             )
-        watching = asyncio.create_task(self._watch(process.pid))
+        with suppress(psutil.Error):  # it has ended already
+            self._process = [psutil.Process(process.pid)]
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                code = await process.wait()
-        except TimeoutError:
-            os.killpg(process.pid, 9)
-            raise RuntimeError(f"{self._arm} hangs: {log.read_text()[-500:]}") from None
+            code = await process.wait()
         finally:
-            watching.cancel()
-        if code > 0:
-            raise RuntimeError(f"{self._arm} failed: {log.read_text()[-500:]}")
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if not self._service.ended and not (code == -signal.SIGKILL and self._service.killed):
+            raise RunFailed(f"{self._arm} ended with {code}: {self._said}")
 
-    async def _watch(self, pid: int) -> None:
-        """Note what the processes of an arm use; the last sample counts."""
-        before, used = self._cpu, dict[int, float]()
-        while True:
-            memory = 0.0
-            with suppress(psutil.Error):
-                first = psutil.Process(pid)
-                for one in (first, *first.children(recursive=True)):
-                    with suppress(psutil.Error), one.oneshot():
-                        times = one.cpu_times()
-                        used[one.pid] = times.user + times.system
-                        memory += one.memory_info().rss / MEGABYTE
-            self._peak, self._cpu = max(self._peak, memory), before + sum(used.values())
-            await asyncio.sleep(SAMPLE_SECONDS)
+    def _look(self) -> None:
+        usage = Usage()
+        with suppress(psutil.Error):
+            for process in (*self._process, *self._process[0].children(recursive=True)):
+                usage.add(process)
+        if self._server and self._server.meter:
+            usage.add(psutil.Process(self._server.meter.pid))
+        self._used.append(usage)
 
-    def _of_server(self) -> tuple[float, int]:
-        """CPU seconds and bytes of the server so far."""
-        if self._server is None or self._server.meter is None:
-            return 0.0, 0
-        return self._server.meter.cpu, _size(self._place)
-
-    def figures(self, name: str, work: Work) -> list[tuple[str, float]]:
+    def figures(self, name: str) -> list[tuple[str, float]]:
         """What this run says of some rows of the table."""
         service = self._service
         seconds = service.ended - service.begun
         if name == "killed":
             again = sum(service.steps.values()) - len(service.steps)
             return [("resumed", service.ended - service.killed), ("again", again)]
-        if name == "tasks":
-            return [("tasks", seconds)]
-        found = [] if name in ("100", "500") else [(name, seconds * 1000)]
+        found = [(name, seconds if name == "tasks" else seconds * 1000)]
         if name == "chain":
-            found += [("cold", service.first - self._started), ("20", seconds * 1000 / work.size)]
+            found.append(("cold", service.first - self._started))
         if name == "100":
-            found += [("cpu", self._cpu), ("memory", self._peak), ("bytes", self._bytes / 1000)]
-        if name in ("100", "500"):
-            found.append((name, seconds * 1000 / work.size))
+            before, after = self._used[0], self._used[-1]
+            found += [("cpu", after.cpu - before.cpu), ("memory", after.memory)]
+            found.append(("bytes", after.written - before.written))
         return found
 
 
-def _size(folder: Path) -> int:
-    """Bytes of the files of a folder."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.suffix != ".log")
-
-
 def page(measured: Samples) -> str:
-    """The table, in Markdown; the best value of each row is bold, in brackets the ratio to bare Temporal."""
+    """The table, in Markdown: medians, smallest and largest, and how often bare Temporal's.
+
+    In bold the best of each row, and what cannot be told from it.
+    """
     lines = list[list[str]]()
     for row, title in ROWS.items():
         figures = {arm: figure for arm, of in measured.items() if (figure := Figure.of(of.get(row, ())))}
-        best = min((figure.median for figure in figures.values()), default=0.0)
-        bare = figures[BARE].median if BARE in figures else 0.0
-        lines.append([title, *(_cell(figures.get(arm), best, bare, is_bare=arm == BARE) for arm in measured)])
+        best = min(figures.values(), key=lambda figure: figure.median, default=None)
+        bare = figures[BARE].median if BARE in figures and row not in UNRANKED else 0.0
+        if row in UNRANKED:
+            best = None
+        lines.append([title, *(_cell(figures.get(arm), best, 0 if arm == BARE else bare) for arm in measured)])
     return table(["", *measured], lines)
 
 
-def _cell(figure: Figure | None, best: float, bare: float, *, is_bare: bool) -> str:
+def _cell(figure: Figure | None, best: Figure | None, bare: float) -> str:
     if figure is None:
         return "-"
-    text = f"{figure.median:.3g}"
-    text = f"**{text}**" if figure.median == best else text
-    return text if is_bare or not bare else f"{text} ({figure.median / bare:.2f})"
+    is_best = best is not None and figure.low <= best.high
+    text = f"**{figure}**" if is_best else str(figure)
+    return f"{text}, {figure.median / bare:.2f}" if bare else text
 
 
 def _say(line: str) -> None:

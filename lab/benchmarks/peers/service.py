@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -21,6 +21,8 @@ class Service:
     """How often the first step is answered with 503."""
     kill_at: int = 0
     """The step after which the caller is killed, once; 0 for never."""
+    look: Callable[[], None] = lambda: None
+    """Called before the work begins and after it has ended, outside of what is timed."""
     port: int = 0
     begun: float = 0.0
     first: float = 0.0
@@ -41,28 +43,40 @@ class Service:
             server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.IncompleteReadError):
+        try:
             head = await reader.readuntil(b"\r\n\r\n")
             if answer := self._said(head.split(b" ", 2)[1].decode().strip("/")):
                 writer.write(answer)
                 await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the caller is gone
+        finally:
             writer.close()
 
     def _said(self, path: str) -> bytes:
-        now = time.monotonic()
         match path.split("/"):
             case ["begin", pid]:
-                self.begun, self._caller = self.begun or now, int(pid)
+                self._caller = int(pid)
+                if not self.begun:
+                    self.look()
+                    self.begun = time.monotonic()
             case ["end"]:
-                self.ended = now
+                self.ended = time.monotonic()
+                self.look()
             case ["step", *which]:
-                self.first = self.first or now
-                if self.fails:
-                    self.fails -= 1
-                    return UNAVAILABLE
-                self.steps.update(["/".join(which)])
-                if self.kill_at and len(self.steps) == self.kill_at:
-                    self.kill_at, self.killed = 0, now
-                    os.kill(self._caller, signal.SIGKILL)
-                    return b""
+                return self._step("/".join(which))
+        return OK
+
+    def _step(self, which: str) -> bytes:
+        now = time.monotonic()
+        self.first = self.first or now
+        if self.fails:
+            self.fails -= 1
+            return UNAVAILABLE
+        self.steps.update([which])
+        if self.kill_at and len(self.steps) >= self.kill_at and self._caller:
+            self.kill_at, self.killed = 0, now
+            with suppress(ProcessLookupError):
+                os.kill(self._caller, signal.SIGKILL)
+            return b""
         return OK

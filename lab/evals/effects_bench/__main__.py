@@ -58,18 +58,26 @@ def main(
     arms: Annotated[str, typer.Option(help=f"Of {', '.join(ARMS)}.")] = ",".join(ARMS),
     full: Annotated[bool, typer.Option("--full", help="All tasks, 10 seeds; it takes a night.")] = False,
     jobs: Annotated[int, typer.Option(min=1, help="How many trials run at once.")] = 2,
-    rows: Annotated[Path | None, typer.Option(help="A file for the raw rows, as JSON lines.")] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(help="A file for the raw rows, as JSON lines; trials that it has are not played again."),
+    ] = None,
+    only_table: Annotated[bool, typer.Option("--table", help="Print the tables of the rows so far.")] = False,
     keep: Annotated[Path | None, typer.Option(help="A new folder for everything, which stays.")] = None,
 ) -> None:
     """Play each trial in each arm, and print what they came to; exit code 1 if an arm of ours repeats or loses one."""
     chosen = arms.split(",")
     if unknown := [name for name in chosen if name not in ARMS]:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(ARMS)}.", param_hint="--arms")
-    drawn = tasks_of(10_000 if full else tasks)
+    if only_table and rows is None:
+        raise typer.BadParameter("It needs --rows FILE.", param_hint="--table")
+    drawn = [] if only_table else tasks_of(10_000 if full else tasks)
     folder = (keep or Path(tempfile.mkdtemp(prefix="replan-effects-bench-"))).absolute()
     folder.mkdir(exist_ok=keep is None)
     try:
-        played = asyncio.run(play(chosen, drawn, 10 if full else seeds, jobs, folder, rows))
+        played = _read(rows)
+        if not only_table:
+            played += asyncio.run(play(chosen, drawn, 10 if full else seeds, jobs, folder, rows, played))
     except (NoEnvironment, TrialFailed) as problem:
         typer.echo(str(problem), err=True)
         leave(6)
@@ -78,9 +86,10 @@ def main(
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    for page in pages(played):
+    for page in pages(sorted(played, key=lambda one: list(ARMS).index(one.arm))):
         typer.echo(page + "\n")
-    typer.echo(f"{len(drawn)} tasks, {len(played)} trials, on {Machine.this()}")
+    tasks_played = len({(one.suite, one.task) for one in played})
+    typer.echo(f"{tasks_played} tasks, {len(played)} trials, on {Machine.this()}")
     leave(1 if any(one.twice or one.lost for one in played if ARMS[one.arm].is_ours) else 0)
 
 
@@ -91,14 +100,21 @@ async def play(
     jobs: int,
     folder: Path,
     rows: Path | None,
+    before: Sequence[Verdict] = (),
 ) -> list[Verdict]:
-    """Play all trials. Raises NoEnvironment, TrialFailed."""
+    """Play all trials but those `before`. Raises NoEnvironment, TrialFailed."""
+    done = {(one.arm, one.suite, one.task, one.fault, one.seed) for one in before}
     model, played, places = TruthModel([]), list[Verdict](), asyncio.Semaphore(jobs)
     async with Environments(folder, say) as environments, running(model), Parents(folder) as parents:
         worlds = await Worlds.start(await environments.of_worlds(), folder / "worlds.log")
         stage = Stage(folder, worlds, model, parents)
         made = {name: await environments.arm(name) for name in chosen}
-        planned = [(made[name], trial) for trial in trials_of(drawn, seeds) for name in chosen]
+        planned = [
+            (made[name], trial)
+            for trial in trials_of(drawn, seeds)
+            for name in chosen
+            if (name, *trial[:4]) not in done
+        ]
 
         async def one(arm: Arm, trial: tuple[str, str, str, int, int]) -> None:
             suite, task, fault, seed, at = trial
@@ -116,6 +132,13 @@ async def play(
         finally:
             await worlds.close()
     return played
+
+
+def _read(rows: Path | None) -> list[Verdict]:
+    """What was played already."""
+    if rows is None or not rows.exists():
+        return []
+    return [Verdict(**json.loads(line)) for line in rows.read_text(encoding="utf-8").splitlines()]
 
 
 def _note(verdict: Verdict, rows: Path | None) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.peers.__main__ import ARMS, HERE, WORKS, Run, page
+from benchmarks.peers.__main__ import ARMS, HERE, WORKS, Run, RunFailed, page
 from benchmarks.peers.service import Service
 
 
@@ -38,19 +38,25 @@ async def test_the_service_fails_counts_and_kills_once() -> None:
 def test_the_table_marks_the_best_value_and_says_how_often_bare_temporal_it_is() -> None:
     table = page({"temporal": {"chain": [200.0, 100.0, 300.0]}, "dbos": {"chain": [100.0]}, "langgraph": {}})
 
-    assert "| a chain of 20 steps, ms | 200 | **100** (0.50) | - |" in table
+    assert "| a chain of 20 steps, ms | **200 (100-300)** | **100**, 0.50 | - |" in table
 
 
 def test_each_arm_has_a_program() -> None:
     assert {path.stem.removesuffix("_arm") for path in HERE.glob("*_arm.py")} == {*ARMS}
 
 
+async def test_an_arm_that_ends_before_its_work_is_done_has_failed(tmp_path: Path) -> None:
+    run = Run("dbos", Path(sys.executable), tmp_path / "chain", None)  # without its packages
+    with pytest.raises(RunFailed, match=r"(?s)dbos ended with 1: .*No module named 'dbos'"):
+        await run.play(WORKS["chain"])
+
+
 @pytest.mark.full
 @pytest.mark.timeout(300)
 async def test_an_arm_that_is_killed_goes_on(tmp_path: Path) -> None:
     """The function floor, which needs no server."""
-    run = Run("replan_functions", Path(sys.executable), tmp_path / "killed", None, tmp_path)
+    run = Run("replan_functions", Path(sys.executable), tmp_path / "killed", None)
     await run.play(WORKS["killed"])
-    found = dict(run.figures("killed", WORKS["killed"]))
+    found = dict(run.figures("killed"))
 
     assert found["resumed"] > 0 and found["again"] == 1

@@ -3,9 +3,9 @@
 import asyncio
 
 import steps
-from once import NOT_HAPPENED, Once
+from once import NOT_HAPPENED, EffectPending, Once
 
-once = Once(f"{steps.FOLDER}/once.db", unknown_on=(steps.Unavailable,), stale_after=1, wait=2)
+once = Once(f"{steps.FOLDER}/once.db", stale_after=1)
 
 
 @once.tool(verify=lambda key, args: NOT_HAPPENED)  # a step may be made again
@@ -18,8 +18,8 @@ async def one(task: str, number: int) -> None:
         try:
             await act(task, number)
             return
-        except steps.Unavailable:
-            await asyncio.sleep(1)
+        except EffectPending:  # the call of a process that was killed, until it is stale
+            await asyncio.sleep(0.05)
 
 
 async def run(task: str) -> None:

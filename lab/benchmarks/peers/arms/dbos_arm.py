@@ -1,11 +1,30 @@
-"""DBOS on SQLite: a workflow of steps that are retried."""
+"""DBOS on SQLite, in WAL mode as everything here is: a workflow of steps that are retried."""
 
 import asyncio
 
 import steps
 from dbos import DBOS, SetWorkflowID
+from sqlalchemy import create_engine, event
 
-DBOS(config={"name": "peers", "system_database_url": f"sqlite:///{steps.FOLDER}/dbos.db", "log_level": "ERROR"})
+engine = create_engine(f"sqlite:///{steps.FOLDER}/dbos.db")
+
+
+@event.listens_for(engine, "connect")
+def options(connection, record):
+    """What DBOS sets itself, and WAL."""
+    connection.isolation_level = "IMMEDIATE"
+    for option in ("busy_timeout=30000", "foreign_keys=ON", "journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {option}")
+
+
+DBOS(
+    config={
+        "name": "peers",
+        "system_database_url": f"sqlite:///{steps.FOLDER}/dbos.db",
+        "system_database_engine": engine,
+        "log_level": "ERROR",
+    }
+)
 
 
 @DBOS.step(retries_allowed=True)
@@ -22,14 +41,16 @@ async def work(task: str) -> None:
             await act(task, number)
 
 
+async def run(task: str) -> None:
+    with SetWorkflowID(task):
+        handle = await DBOS.start_workflow_async(work, task)
+    await handle.get_result(polling_interval_sec=0.05)  # it polls after a restart
+
+
 async def main() -> None:
     DBOS.launch()
     await steps.begin()
-    handles = []
-    for task in steps.tasks():
-        with SetWorkflowID(task):
-            handles.append(await DBOS.start_workflow_async(work, task))
-    await asyncio.gather(*(handle.get_result() for handle in handles))
+    await asyncio.gather(*map(run, steps.tasks()))
     await steps.end()
 
 

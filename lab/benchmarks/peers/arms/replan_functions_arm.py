@@ -9,19 +9,14 @@ from replan.effects import Effects
 effects = Effects(f"sqlite:///{steps.FOLDER}/effects.db", session=steps.RUN)
 
 
-@effects.idempotent(raises={steps.Unavailable: "unreachable"})
+@effects.idempotent
 async def act(task: str, number: int) -> int:
     return await steps.step(task, number)
 
 
 async def one(task: str, number: int) -> None:
-    while True:
-        try:
-            with effects.scope(key=f"{task}-{number}"):
-                await act(task, number)
-            return
-        except steps.Unavailable:
-            await asyncio.sleep(1)
+    with effects.scope(key=f"{task}-{number}"):
+        await act(task, number)
 
 
 async def run(task: str) -> None:
@@ -33,6 +28,7 @@ async def run(task: str) -> None:
 
 
 async def main() -> None:
+    effects.open()
     await steps.begin()
     await asyncio.gather(*map(run, steps.tasks()))
     await steps.end()

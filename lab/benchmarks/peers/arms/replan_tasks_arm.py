@@ -21,8 +21,9 @@ def worker() -> subprocess.Popen:
     """A worker that is ready."""
     options = ["--tools", TOOLS, "--state", steps.FOLDER, "--queue", steps.RUN, "--planner", f"scripted:{SCRIPT}"]
     process = subprocess.Popen([sys.executable, "-m", "replan", "worker", *options], stdout=subprocess.PIPE)
-    while not process.stdout.readline().startswith(b"ready"):
-        pass
+    while not (line := process.stdout.readline()).startswith(b"ready"):
+        if not line:
+            raise RuntimeError("The worker ended before it was ready.")
     return process
 
 
@@ -57,29 +58,30 @@ async def main() -> None:
     else:
         SCRIPT.write_text(json.dumps([{"type": "answer", "result": "done"}]))
     running = worker()
-    await steps.began(running.pid)
+    replan = await Client.connect(os.environ["TEMPORAL_ADDRESS"], queue=steps.RUN)
+    limits = Limits(tool_calls=10 * steps.SIZE)
 
     async def keep_running() -> None:
         nonlocal running
         while True:
             await asyncio.sleep(0.05)
             if running.poll() is not None:
-                running = await asyncio.to_thread(worker)
-
-    keeping = asyncio.create_task(keep_running())
-    replan = await Client.connect(os.environ["TEMPORAL_ADDRESS"], queue=steps.RUN)
-    limits = Limits(tool_calls=10 * steps.SIZE)
+                running = worker()
 
     async def run(task: str) -> None:
         by_hand = {} if is_long else {"plan": plan(task, range(steps.SIZE)), "plan_only": True}
         handle = await replan.start("peers", id=task, limits=limits, **by_hand)
         await handle.result()
 
-    await asyncio.gather(*map(run, steps.tasks()))
-    await steps.end()
-    keeping.cancel()
-    running.terminate()
-    running.wait()
+    keeping = asyncio.create_task(keep_running())
+    try:
+        await steps.begin(running.pid)
+        await asyncio.gather(*map(run, steps.tasks()))
+        await steps.end()
+    finally:
+        keeping.cancel()
+        running.kill()
+        running.wait()
 
 
 asyncio.run(main())

@@ -26,14 +26,9 @@ async def step(task: str, number: int) -> int:
     return number
 
 
-async def begin() -> None:
-    """The work begins now; the service may kill this process."""
-    await _ask(f"begin/{os.getpid()}")
-
-
-async def began(pid: int) -> None:
-    """The work begins, and it is another process that the service may kill."""
-    await _ask(f"begin/{pid}")
+async def begin(pid: int = 0) -> None:
+    """The work begins now: all is imported, open and connected. The service may kill this process, or the one named."""
+    await _ask(f"begin/{pid or os.getpid()}")
 
 
 async def end() -> None:

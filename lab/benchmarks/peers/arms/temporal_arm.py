@@ -1,4 +1,4 @@
-"""Bare Temporal: a loop over activities, with the SDK's defaults."""
+"""Bare Temporal: a loop over activities, with the retries of the SDK and the worker options that Replan sets."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ class Work:
     @workflow.run
     async def run(self, task: str) -> None:
         def one(number: int):
-            return workflow.execute_activity(act, args=[task, number], start_to_close_timeout=timedelta(seconds=30))
+            return workflow.execute_activity(act, args=[task, number], start_to_close_timeout=timedelta(seconds=10))
 
         if steps.SHAPE == "fan":
             await asyncio.gather(*map(one, range(steps.SIZE)))
@@ -47,7 +47,14 @@ async def main() -> None:
         except WorkflowAlreadyStartedError:
             return client.get_workflow_handle(task)
 
-    async with Worker(client, task_queue=steps.RUN, workflows=[Work], activities=[act]):
+    async with Worker(
+        client,
+        task_queue=steps.RUN,
+        workflows=[Work],
+        activities=[act],
+        max_eager_activity_reservations_per_workflow_task=20,
+        sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
+    ):
         await steps.begin()
         handles = await asyncio.gather(*map(started, steps.tasks()))
         await asyncio.gather(*(handle.result() for handle in handles))
