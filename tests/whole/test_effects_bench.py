@@ -22,7 +22,7 @@ OK = '{"ok": true, "result": 1}'
 
 def said(*results: str) -> list[str]:
     """The calls of a model that gets these results, one after the other."""
-    talk, made = Conversation([READ, PAY, MAIL], [1, 2]), list[str]()
+    talk, made = Conversation([READ, PAY, MAIL], [0]), list[str]()
     for result in [*results, *[OK] * 5]:
         if (call := talk.wanted) is None:
             break
@@ -49,11 +49,14 @@ def test_the_model_does_what_an_error_suggests_once(results: tuple[str, ...], ma
 def journal(folder: Path, *calls: tuple[str, dict[str, Any], str, bool]) -> Path:
     """A journal with these calls: tool, arguments, fault, and whether the world changed."""
     with sqlite3.connect(folder / "journal.db") as book:
-        book.execute("CREATE TABLE calls (number INTEGER PRIMARY KEY, tool, args, fault, outcome, changed)")
+        book.execute("CREATE TABLE calls (number INTEGER PRIMARY KEY, tool, args, fault, outcome, changed, seconds)")
         rows = [
-            (tool, json.dumps(args), fault, _outcome(fault, changed), changed) for tool, args, fault, changed in calls
+            (tool, json.dumps(args), fault, _outcome(fault, changed), changed, 0.1)
+            for tool, args, fault, changed in calls
         ]
-        book.executemany("INSERT INTO calls (tool, args, fault, outcome, changed) VALUES (?, ?, ?, ?, ?)", rows)
+        book.executemany(
+            "INSERT INTO calls (tool, args, fault, outcome, changed, seconds) VALUES (?, ?, ?, ?, ?, ?)", rows
+        )
     return folder / "journal.db"
 
 
@@ -103,16 +106,23 @@ def test_what_the_world_refused_because_of_an_own_call_is_no_conflict(tmp_path: 
     assert (found.twice, found.phantom, found.futile) == (0, 1, 0)
 
 
-@pytest.mark.parametrize(("fault", "is_needless"), [("limited", True), ("unanswered", False)])
+@pytest.mark.parametrize(("fault", "is_needless"), [("limited", True), ("unanswered", False), ("unsent", False)])
 def test_a_person_is_asked_needlessly_if_nothing_was_changed(tmp_path: Path, fault: str, is_needless: bool) -> None:
     verdict = judged(tmp_path, ("pay", {"amount": 5}, fault, False), said="a person is told", fault=fault, turns=6)
 
     assert (verdict.asked, verdict.needless, verdict.named, verdict.replans) == (True, is_needless, 2, 2)
 
 
+def test_who_has_keys_need_ask_nobody(tmp_path: Path) -> None:
+    verdict, told = Verdict("arm", "suite", "task", "unsent", 1), {"calls": [], "changing": [], "is_right": True}
+    judge(verdict, journal(tmp_path), told, "Done.", is_failed=False, has_keys=True, handed=1)
+
+    assert verdict.asked and verdict.needless and not verdict.named
+
+
 async def test_a_model_that_is_not_shown_a_tool_looks_for_it() -> None:
     model = TruthModel([])
-    model.solutions["t"] = {"calls": [{"tool": "pay_bill", "args": {}}], "changing": [0]}
+    model.solutions["t"] = {"calls": [{"tool": "pay_bill", "args": {}}], "reads": []}
     shown = [{"function": {"name": name}} for name in ("find_tools", "world_read")]
     asked = {"model": "t", "messages": [{"role": "user", "content": "Pay."}], "tools": shown}
     (first,) = cast("ModelReply", model.answer("", {}, asked)).calls
@@ -123,14 +133,18 @@ async def test_a_model_that_is_not_shown_a_tool_looks_for_it() -> None:
     assert model.asked["t"]["turns"] == 2
 
 
-def test_trials_are_the_same_for_every_arm_and_meet_each_fault_as_often() -> None:
+def test_trials_are_the_same_for_every_arm_and_meet_each_fault() -> None:
     tasks = tasks_of(18)
     trials = list(trials_of(tasks, 3))
     counts = Counter(fault for _, _, fault, _, _ in trials)
 
     assert trials == list(trials_of(tasks_of(18), 3))
-    assert {suite for suite, *_ in trials} == set(TASKS) and set(counts.values()) == {54 // len(FAULTS)}
-    assert all(1 <= at <= TASKS[suite]["tasks"][task] for suite, task, _, _, at in trials)
+    assert {suite for suite, *_ in trials} == set(TASKS) and counts.keys() == {*FAULTS}
+    assert all(1 <= at <= TASKS[suite]["tasks"][task]["changes"] for suite, task, _, _, at in trials)
+    looked = [
+        at in TASKS[suite]["tasks"][task]["looked"] for suite, task, fault, _, at in trials if fault == "conflict"
+    ]
+    assert looked and all(looked)
 
 
 def test_each_arm_has_a_program_and_a_row() -> None:

@@ -49,7 +49,16 @@ def trials_of(tasks: Sequence[tuple[str, str]], seeds: int) -> Iterator[tuple[st
         for seed in range(seeds):
             drawing = random.Random(f"{suite} {task} {seed}")  # noqa: S311  # no secret
             fault = FAULTS[(number * seeds + seed) % len(FAULTS)]  # each as often
-            yield suite, task, fault, seed, drawing.randint(1, TASKS[suite]["tasks"][task])
+            about = TASKS[suite]["tasks"][task]
+            if fault == "conflict" and not about["looked"]:
+                fault = "none"  # nobody could look again
+            yield (
+                suite,
+                task,
+                fault,
+                seed,
+                drawing.choice(about["looked"] if fault == "conflict" else range(1, about["changes"] + 1)),
+            )
 
 
 def main(
@@ -78,7 +87,7 @@ def main(
         played = _read(rows)
         if not only_table:
             played += asyncio.run(play(chosen, drawn, 10 if full else seeds, jobs, folder, rows, played))
-    except (NoEnvironment, TrialFailed) as problem:
+    except (NoEnvironment, TrialFailed) as problem:  # before the first trial
         typer.echo(str(problem), err=True)
         leave(6)
     except KeyboardInterrupt:
@@ -89,7 +98,8 @@ def main(
     for page in pages(sorted(played, key=lambda one: list(ARMS).index(one.arm))):
         typer.echo(page + "\n")
     tasks_played = len({(one.suite, one.task) for one in played})
-    typer.echo(f"{tasks_played} tasks, {len(played)} trials, on {Machine.this()}")
+    broken = sum(bool(one.broken) for one in played)
+    typer.echo(f"{tasks_played} tasks, {len(played)} trials, {broken} of them not played, on {Machine.this()}")
     leave(1 if any(one.twice or one.lost for one in played if ARMS[one.arm].is_ours) else 0)
 
 
@@ -103,7 +113,7 @@ async def play(
     before: Sequence[Verdict] = (),
 ) -> list[Verdict]:
     """Play all trials but those `before`. Raises NoEnvironment, TrialFailed."""
-    done = {(one.arm, one.suite, one.task, one.fault, one.seed) for one in before}
+    done = {(one.arm, one.suite, one.task, one.fault, one.seed) for one in before if not one.broken}
     model, played, places = TruthModel([]), list[Verdict](), asyncio.Semaphore(jobs)
     async with Environments(folder, say) as environments, running(model), Parents(folder) as parents:
         worlds = await Worlds.start(await environments.of_worlds(), folder / "worlds.log")
@@ -112,7 +122,7 @@ async def play(
         planned = [
             (made[name], trial)
             for trial in trials_of(drawn, seeds)
-            for name in chosen
+            for name in _shuffled(chosen, trial)
             if (name, *trial[:4]) not in done
         ]
 
@@ -134,11 +144,17 @@ async def play(
     return played
 
 
+def _shuffled(chosen: Sequence[str], trial: tuple[str, str, str, int, int]) -> list[str]:
+    """Each time in another order: what runs beside an arm is no arm's fate."""
+    return random.Random(str(trial)).sample(chosen, len(chosen))  # noqa: S311  # no secret
+
+
 def _read(rows: Path | None) -> list[Verdict]:
     """What was played already."""
     if rows is None or not rows.exists():
         return []
-    return [Verdict(**json.loads(line)) for line in rows.read_text(encoding="utf-8").splitlines()]
+    lines = rows.read_text(encoding="utf-8").splitlines()
+    return [Verdict(**json.loads(line)) for line in lines if line.endswith("}")]  # the last one may be cut off
 
 
 def _note(verdict: Verdict, rows: Path | None) -> None:
@@ -148,6 +164,8 @@ def _note(verdict: Verdict, rows: Path | None) -> None:
 
 
 def _told(verdict: Verdict) -> str:
+    if verdict.broken:
+        return f"not played: {verdict.broken}"
     found = {"twice": verdict.twice, "lost": verdict.lost, "wrong": verdict.wrong, "told": verdict.named}
     return ", ".join(f"{number} {what}" for what, number in found.items() if number) or "each once"
 

@@ -27,29 +27,33 @@ class Row:
     """The name of its file of requirements; OWN for none."""
     needs_temporal: bool = False
     is_ours: bool = False
+    has_keys: bool = False
+    """Whether its calls have idempotency keys."""
 
 
 ARMS: Mapping[str, Row] = {
     "langgraph": Row("langgraph"),
-    "langgraph_keys": Row("langgraph"),
+    "langgraph_keys": Row("langgraph", has_keys=True),
     "langgraph_mcp": Row("langgraph"),
-    "agent_once": Row("langgraph"),
-    "agent_once_verify": Row("langgraph"),
+    "langgraph_mcp_keys": Row("langgraph", has_keys=True),
+    "agent_once": Row("langgraph", has_keys=True),
+    "agent_once_verify": Row("langgraph", has_keys=True),
     "dbos": Row("dbos"),
-    "dbos_keys": Row("dbos"),
+    "dbos_keys": Row("dbos", has_keys=True),
     "pydantic_ai_dbos": Row("dbos"),
-    "pydantic_ai_dbos_keys": Row("dbos"),
+    "pydantic_ai_dbos_keys": Row("dbos", has_keys=True),
     "temporal": Row(OWN, needs_temporal=True),
-    "temporal_keys": Row(OWN, needs_temporal=True),
+    "temporal_keys": Row(OWN, needs_temporal=True, has_keys=True),
     "pydantic_ai_temporal": Row("pydantic-ai-temporal", needs_temporal=True),
-    "pydantic_ai_temporal_keys": Row("pydantic-ai-temporal", needs_temporal=True),
+    "pydantic_ai_temporal_keys": Row("pydantic-ai-temporal", needs_temporal=True, has_keys=True),
     "temporal_mcp": Row("temporal-mcp", needs_temporal=True),
+    "temporal_mcp_keys": Row("temporal-mcp", needs_temporal=True, has_keys=True),
     "temporal_faults": Row(OWN, needs_temporal=True, is_ours=True),
-    "replan_functions": Row("langgraph", is_ours=True),
+    "replan_functions": Row("langgraph", is_ours=True, has_keys=True),
     "langgraph_gateway": Row("langgraph", is_ours=True),
-    "langgraph_gateway_keys": Row("langgraph", is_ours=True),
+    "langgraph_gateway_keys": Row("langgraph", is_ours=True, has_keys=True),
     "replan_tasks": Row(OWN, needs_temporal=True, is_ours=True),
-    "replan_tasks_keys": Row(OWN, needs_temporal=True, is_ours=True),
+    "replan_tasks_keys": Row(OWN, needs_temporal=True, is_ours=True, has_keys=True),
 }
 
 
@@ -91,7 +95,7 @@ class Environments:
         more = {"REPLAN": sys.executable}
         if row.needs_temporal:
             more |= {"TEMPORAL_ADDRESS": await self._temporal()}
-        return Arm(name, HERE / f"{name}_arm.py", python, more)
+        return Arm(name, HERE / f"{name}_arm.py", python, more, row.has_keys)
 
     async def _temporal(self) -> str:
         """The address of a server, which the first that asks starts."""

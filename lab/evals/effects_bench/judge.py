@@ -12,8 +12,12 @@ from evals.effects_bench.model import SKIPPED
 
 ANSWERED = ("done", "known", "not done")
 """What the journal says of a call that the world itself did not refuse."""
-AGAIN = ("none", "unsent", "limited", "unavailable", "conflict")
-"""Faults that changed nothing and went away."""
+AGAIN = ("none", "limited", "conflict")
+"""Faults after which the same call is right once more, and a caller can know it."""
+AGAIN_BY_KEY = (*AGAIN, "unsent", "unavailable", "unanswered", "slow", "killed")
+"""The same, of a caller whose calls have keys."""
+LATE_SECONDS = 1.6
+"""A world that answers later was too busy: the arms wait for two seconds."""
 LOOKING = 2
 """How many turns a conflict needs: a read, and the call once more."""
 
@@ -42,12 +46,20 @@ class Verdict:
     asked: bool = False
     """Whether a person is asked, or the arm gave up."""
     needless: bool = False
-    """Whether a person is asked, or the arm gave up, although the same call could have been made again: see `AGAIN`."""
+    """Whether so, although the same call could have been made again: see `AGAIN`, `AGAIN_BY_KEY`."""
     replans: int = 0
     """Turns of the model beyond those that the task and the fault need."""
     is_right: bool = False
     """Whether the world is as the task wants it."""
     hangs: bool = False
+    late: int = 0
+    """Answers of a world that was too busy; such a trial says little."""
+    broken: str = ""
+    """Why the trial could not be played; it counts nowhere."""
+    at: int = 0
+    """The call at which the fault began."""
+    load: float = 0.0
+    """Of the machine, at the end."""
     restarts: int = 0
     seconds: float = 0.0
     turns: int = 0
@@ -56,19 +68,29 @@ class Verdict:
     """What the model was sent."""
 
 
-def judge(verdict: Verdict, journal: Path, told: Mapping[str, Any], said: str, *, is_failed: bool) -> None:
+def judge(
+    verdict: Verdict,
+    journal: Path,
+    told: Mapping[str, Any],
+    said: str,
+    *,
+    is_failed: bool,
+    has_keys: bool = False,
+    handed: int = 0,
+) -> None:
     """Fill in what the journal says.
 
-    `said` is what the arm printed in the end, `told` is what its world tells. An arm that failed was noticed by whoever
-    starts it again.
+    `said` is what the arm printed in the end, `told` is what its world tells, `handed` of how many calls the model was
+    told that somebody else takes care. An arm that failed was noticed by whoever starts it again; of one that hangs,
+    nobody is told.
     """
     calls = [told["calls"][number] for number in told["changing"]]
     wanted = Counter(_name(call["tool"], call["args"]) for call in calls)
     with sqlite3.connect(journal) as book:
-        rows = book.execute("SELECT tool, args, fault, outcome, changed FROM calls ORDER BY number").fetchall()
-    made = Counter(_name(tool, json.loads(args)) for tool, args, *_, changed in rows if changed)
+        rows = book.execute("SELECT tool, args, fault, outcome, changed, seconds FROM calls ORDER BY number").fetchall()
+    made = Counter(_name(tool, json.loads(args)) for tool, args, _, _, changed, _ in rows if changed)
     missing, named_tools = wanted - made, said.partition(SKIPPED)[2]
-    is_told = is_failed or "a person is" in said  # a task that hangs has a column of its own
+    is_told = is_failed or "a person is" in said
     verdict.twice = sum((made - wanted)[name] for name in wanted)
     verdict.wrong = sum(number for name, number in made.items() if name not in wanted)
     verdict.named = sum(
@@ -77,16 +99,17 @@ def judge(verdict: Verdict, journal: Path, told: Mapping[str, Any], said: str, *
     verdict.lost = sum(missing.values()) - verdict.named
     verdict.futile = max(0, sum(fault == "unauthorized" for _, _, fault, *_ in rows) - 1)
     verdict.phantom = _phantoms(rows, wanted)
-    verdict.asked = is_told
-    verdict.needless = is_told and verdict.fault in AGAIN
+    verdict.asked = is_told or handed > 0 or bool(named_tools)
+    verdict.needless = verdict.asked and verdict.fault in (AGAIN_BY_KEY if has_keys else AGAIN)
+    verdict.late = sum(seconds > LATE_SECONDS and fault != "slow" for *_, fault, _, _, seconds in rows)
     verdict.replans = max(0, verdict.turns - len(told["calls"]) - 1 - LOOKING * (verdict.fault == "conflict"))
     verdict.is_right = bool(told["is_right"])
 
 
-def _phantoms(rows: Iterable[tuple[str, str, str, str, int]], wanted: Counter[str]) -> int:
+def _phantoms(rows: Iterable[tuple[str, str, str, str, int, float]], wanted: Counter[str]) -> int:
     """How many calls were refused after as many equal ones as the task asks for had been done."""
     made, found = Counter[str](), 0
-    for tool, args, _, outcome, changed in rows:
+    for tool, args, _, outcome, changed, _ in rows:
         name = _name(tool, json.loads(args))
         if name in wanted and outcome not in ANSWERED and made[name] >= wanted[name]:
             found += 1

@@ -33,11 +33,14 @@ class Conversation:
     """Where a conversation stands."""
 
     solution: Sequence[ModelCall]
-    changing: Sequence[int]
+    reads: Sequence[int]
+    """Which of its calls are of tools that change nothing."""
     next: int = 0
     """The number of the call of the solution that comes next."""
     is_repeated: bool = False
     skipped: list[str] = field(default_factory=list)
+    handed: int = 0
+    """How many calls somebody else takes care of."""
     look: ModelCall | None = None
     """A read that is made before the next call."""
 
@@ -51,12 +54,13 @@ class Conversation:
         if re.search(r'\\?"ok\\?": ?true', result):
             self._go_on()
         elif self.is_repeated or BARRED.search(result) or not (AGAIN.search(result) or LOOK.search(result)):
+            self.handed += bool(BARRED.search(result))
             self.skipped.append(name)
             self._go_on()
         else:
             self.is_repeated = True
-            reads = [call for number, call in enumerate(self.solution[: self.next]) if number not in self.changing]
-            self.look = reads[-1] if reads and LOOK.search(result) else None
+            reads = [number for number in self.reads if number < self.next]
+            self.look = self.solution[reads[-1]] if reads and LOOK.search(result) else None
 
     def _go_on(self) -> None:
         self.next, self.is_repeated, self.look = self.next + 1, False, None
@@ -81,21 +85,25 @@ class TruthModel(OpenAIApi):
     """Plays each task by the name of the model in the request."""
 
     solutions: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By the name of a model, what its world tells: `calls` and `changing`."""
+    """By the name of a model, what its world tells: `calls` and `reads`."""
     asked: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    """By the name of a model, how often it was asked, and how many characters it was sent."""
+    """By the name of a model: its turns, the characters that it was sent, and the calls that were handed to others."""
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
         told = self.solutions[body["model"]]
-        self.asked[body["model"]].update(turns=1, characters=len(json.dumps(body["messages"])))
+        self.bodies.clear()  # a night of them is more than the machine has
+        self.times.clear()
+        count = self.asked[body["model"]]
+        count.update(turns=1, characters=len(json.dumps([body["messages"], body.get("tools")])))
         offered = [tool["function"]["name"] for tool in body.get("tools", ())]
         solution = [ModelCall(_offered(call["tool"], offered), call["args"]) for call in told["calls"]]
-        talk, made = Conversation(solution, told["changing"]), dict[str, tuple[str, Mapping[str, Any]]]()
+        talk, made = Conversation(solution, told["reads"]), dict[str, tuple[str, Mapping[str, Any]]]()
         for message in body["messages"]:
             for call in message.get("tool_calls") or ():
                 made[call["id"]] = call["function"]["name"], json.loads(call["function"]["arguments"] or "{}")
             if message["role"] == "tool" and message["tool_call_id"] in made:
                 talk.see(*made[message["tool_call_id"]], str(message["content"]))
+        count["handed"] = max(count["handed"], talk.handed)
         if (wanted := talk.wanted) is not None:
             if wanted.name not in offered and FIND_TOOLS in offered:
                 wanted = ModelCall(FIND_TOOLS, {"query": wanted.name.replace("_", " ")})

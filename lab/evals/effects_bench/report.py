@@ -19,6 +19,7 @@ COLUMNS: tuple[tuple[str, Callable[[Verdict], float]], ...] = (
     ("needlessly", lambda one: one.needless),
     ("needless turns", lambda one: one.replans),
     ("tasks that hang", lambda one: one.hangs),
+    ("answers that came late", lambda one: one.late),
 )
 SHARES: tuple[tuple[str, Callable[[Verdict], bool]], ...] = (
     ("trials with an effect twice", lambda one: one.twice > 0),
@@ -27,13 +28,13 @@ SHARES: tuple[tuple[str, Callable[[Verdict], bool]], ...] = (
     ("with the world as wanted", lambda one: one.is_right),
 )
 PAIRS = (
-    ("replan_functions", "langgraph"),
-    ("replan_functions", "agent_once"),
+    ("replan_functions", "langgraph_keys"),
+    ("replan_functions", "agent_once_verify"),
     ("langgraph_gateway", "langgraph_mcp"),
-    ("langgraph_gateway_keys", "langgraph_keys"),
+    ("langgraph_gateway_keys", "langgraph_mcp_keys"),
     ("temporal_faults", "temporal"),
-    ("replan_tasks", "pydantic_ai_temporal"),
     ("replan_tasks", "temporal_mcp"),
+    ("replan_tasks_keys", "temporal_mcp_keys"),
     ("replan_tasks_keys", "pydantic_ai_temporal_keys"),
     ("replan_tasks_keys", "dbos_keys"),
 )
@@ -45,6 +46,7 @@ By = Mapping[tuple[str, str], Sequence[float]]
 
 def pages(played: Sequence[Verdict]) -> Iterator[str]:
     """The tables, in Markdown; the best value of a column is bold."""
+    played = [one for one in played if not one.broken]
     arms = list(dict.fromkeys(one.arm for one in played))
     by_arm = {arm: [one for one in played if one.arm == arm] for arm in arms}
     sums = {arm: [sum(map(of, by_arm[arm])) for _, of in COLUMNS] for arm in arms}
@@ -91,11 +93,11 @@ def _mean(values: By, tasks: Sequence[tuple[str, str]]) -> float:
 def _differences(ours: Sequence[Verdict], others: Sequence[Verdict]) -> Iterator[str]:
     """Of the trials that both have played."""
     for _, of in SHARES:
-        mine = {(one.suite, one.task, one.seed): of(one) for one in ours}
-        theirs = {(one.suite, one.task, one.seed): of(one) for one in others}
+        mine = {(one.suite, one.task, one.fault, one.seed): of(one) for one in ours}
+        theirs = {(one.suite, one.task, one.fault, one.seed): of(one) for one in others}
         found = defaultdict[tuple[str, str], list[float]](list)
-        for suite, task, seed in sorted(mine.keys() & theirs.keys()):
-            found[suite, task].append(mine[suite, task, seed] - theirs[suite, task, seed])
+        for suite, task, fault, seed in sorted(mine.keys() & theirs.keys()):
+            found[suite, task].append(mine[suite, task, fault, seed] - theirs[suite, task, fault, seed])
         yield _share(found, "+") if found else "-"
 
 

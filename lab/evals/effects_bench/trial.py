@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from typing import Any, Self
 
 import httpx2
 import psutil
+from temporalio.client import Client
+from temporalio.service import RPCError
 
 from evals.effects_bench.judge import Verdict, judge
 from evals.effects_bench.model import TruthModel
@@ -28,6 +31,8 @@ TASKS: Mapping[str, Mapping[str, Any]] = json.loads((HERE / "tasks.json").read_t
 FAULTS = ("none", "unsent", "limited", "unavailable", "unanswered", "killed", "slow", "unauthorized", "conflict")
 BACKOFF_SECONDS = 1.0
 """How long its supervisor waits before it starts an arm again."""
+READY = b"ready"
+"""What `forked.py` says when all is imported."""
 RESTARTS = 4
 """How often an arm that died is started again."""
 PATIENCE_SECONDS = 60.0
@@ -42,13 +47,16 @@ class Worlds:
     @classmethod
     async def start(cls, python: Path, log: Path) -> Self:
         """Raises TrialFailed."""
-        changing = json.dumps({name: suite["changing"] for name, suite in TASKS.items()})
+        tools = json.dumps(
+            {name: {what: suite[what] for what in ("changing", "reading")} for name, suite in TASKS.items()}
+        )
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
-                *(str(python), str(HERE / "world_server.py"), changing),
+                *(str(python), str(HERE / "world_server.py"), tools),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
+                start_new_session=True,
             )
         worlds = cls(process)
         if await worlds._line() != "ready":
@@ -61,7 +69,8 @@ class Worlds:
             if self._process.stdin:
                 self._process.stdin.write(f"{json.dumps(trial)}\n".encode())
                 await self._process.stdin.drain()
-            opened = json.loads(await self._line() or '{"port": 0}')
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                opened = json.loads(await self._line() or '{"port": 0}')
         if not opened["port"]:
             raise TrialFailed(f"The world of {trial['task']} did not start")
         return opened["pid"], f"http://127.0.0.1:{opened['port']}"
@@ -70,9 +79,8 @@ class Worlds:
         return (await self._process.stdout.readline()).decode().strip() if self._process.stdout else ""
 
     async def close(self) -> None:
-        with suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+        """End them all."""
+        await _end(self._process)
 
 
 @dataclass
@@ -84,6 +92,8 @@ class Arm:
     python: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that the program needs besides those of a trial."""
+    has_keys: bool = False
+    """Whether its calls have idempotency keys."""
 
 
 @dataclass
@@ -95,29 +105,50 @@ class Stage:
     model: TruthModel
     parents: "Parents"
     number: int = 0
+    _client: Client | None = None
 
     async def play(self, arm: Arm, verdict: Verdict, at: int) -> None:
-        """Play a trial, and fill in what it came to. Raises TrialFailed if the world or the arm cannot be started."""
+        """Play a trial, and fill in what it came to."""
         self.number += 1
         name = f"trial-{self.number}"
         folder = self.folder / name
         folder.mkdir()
+        verdict.at = at
+        try:
+            await self._played(arm, verdict, name, folder)
+        except Exception as problem:  # one that cannot be played ends no night
+            verdict.broken = repr(problem)[:200]
+        finally:
+            verdict.load = round(os.getloadavg()[0], 1)
+            _end_left(folder)
+            if address := arm.environment.get("TEMPORAL_ADDRESS"):
+                await self._terminate(address, name)
+
+    async def _played(self, arm: Arm, verdict: Verdict, name: str, folder: Path) -> None:
         journal = folder / "journal.db"
         wanted = {"suite": verdict.suite, "task": verdict.task, "journal": str(journal), "fault": verdict.fault}
-        pid, url = await self.worlds.open({**wanted, "at": at})
+        pid, url = await self.worlds.open({**wanted, "at": verdict.at})
         try:
-            async with httpx2.AsyncClient() as client:
+            async with httpx2.AsyncClient(timeout=PATIENCE_SECONDS) as client:
                 self.model.solutions[name] = (await client.get(f"{url}/told")).json()
                 text = self.model.solutions[name]["text"]
                 begun = time.monotonic()
                 said, is_failed = await self._ended(arm, verdict, {"WORLD": url, "TRIAL": name, "TEXT": text}, folder)
                 verdict.seconds = round(time.monotonic() - begun, 2)
-                _end_left(folder)
-                verdict.turns, verdict.characters = (self.model.asked[name][what] for what in ("turns", "characters"))
-                judge(verdict, journal, (await client.get(f"{url}/told")).json(), said, is_failed=is_failed)
+                told = (await client.get(f"{url}/told")).json()
+            count = self.model.asked.pop(name, Counter())
+            verdict.turns, verdict.characters = count["turns"], count["characters"]
+            judge(verdict, journal, told, said, is_failed=is_failed, has_keys=arm.has_keys, handed=count["handed"])
         finally:
             with suppress(ProcessLookupError):
-                os.kill(pid, 9)
+                os.kill(pid, signal.SIGKILL)
+
+    async def _terminate(self, address: str, name: str) -> None:
+        """End what a trial left on the server: another one must not wait for it."""
+        with suppress(RPCError, RuntimeError):
+            if self._client is None:
+                self._client = await Client.connect(address)
+            await self._client.get_workflow_handle(name).terminate()
 
     async def _ended(self, arm: Arm, verdict: Verdict, variables: Mapping[str, str], folder: Path) -> tuple[str, bool]:
         """What the arm said in the end, and whether it failed; it is started again while it dies or fails."""
@@ -132,7 +163,7 @@ class Stage:
                 code = await self.parents.run(arm, wanted)
             except TimeoutError:
                 verdict.hangs = True
-                return "", True
+                return "", False
             said = log.read_text(errors="replace")
             if not code:
                 return said, False
@@ -168,6 +199,7 @@ class Parents:
             await _end(parent)
             raise
         if not answer:
+            await _end(parent)
             raise TrialFailed(f"{arm.name} did not start: {last_line(self._log(arm))}")
         idle.append(parent)
         return int(answer)
@@ -184,6 +216,9 @@ class Parents:
                 start_new_session=True,
             )
         self._all.append(parent)
+        if parent.stdout is None or (await parent.stdout.readline()).strip() != READY:
+            await _end(parent)
+            raise TrialFailed(f"{arm.name} cannot be imported: {last_line(self._log(arm))}")
         return parent
 
     def _log(self, arm: Arm) -> Path:
@@ -192,9 +227,10 @@ class Parents:
 
 async def _end(parent: asyncio.subprocess.Process) -> None:
     """End a process and what it forked."""
-    with suppress(ProcessLookupError):
-        os.killpg(parent.pid, signal.SIGKILL)
-    await parent.wait()
+    if parent.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(parent.pid, signal.SIGKILL)
+        await parent.wait()
 
 
 def _end_left(folder: Path) -> None:

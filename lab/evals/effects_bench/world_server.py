@@ -23,10 +23,12 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import worlds
 
-SLOW_SECONDS = 2.5
-"""How long a slow answer takes; every arm waits for a second."""
+SLOW_SECONDS = 4.5
+"""How long a slow answer takes; every arm waits for two seconds."""
 RETRY_AFTER = 1
 """Seconds, of the header of a 429."""
+REFUSED = 422
+"""The status of what a tool itself refuses."""
 KEYED, KEY = "/mcp/keyed", "request_id"
 """The path of MCP at which each tool that changes something takes an idempotency key, and the argument for it."""
 TIMES = {"limited": 2, "unavailable": 2}
@@ -66,16 +68,19 @@ class Stage:
         self.target = task.calls[target]
         self.begun, self.left = False, TIMES.get(trial.fault, 1)
         self.changed_by_others, self.known = False, dict[str, tuple[str, Any]]()
+        self.mark, self.tools = self.world.mark(), self._described()
         self.book = sqlite3.connect(trial.journal, check_same_thread=False)
         with self.book:
             self.book.execute(
                 "CREATE TABLE calls (number INTEGER PRIMARY KEY, at REAL, tool TEXT, args TEXT, key TEXT, fault TEXT,"
-                " outcome TEXT, changed INTEGER)"
+                " outcome TEXT, changed INTEGER, seconds REAL)"
             )
 
     def call(self, tool: str, args: dict[str, Any], key: str | None) -> Reply | None:
         """Answer a call; None cuts the connection."""
+        begun = time.monotonic()
         with self.lock:
+            self.begun_at = begun
             fault = self._fault(tool, args)
             if fault == "unsent":
                 self._note(tool, args, key, fault, "not done", False)
@@ -83,7 +88,7 @@ class Stage:
             if fault in REFUSALS:
                 self._note(tool, args, key, fault, "not done", False)
                 return REFUSALS[fault]
-            if self.changed_by_others and tool not in CHANGING[self.trial.suite]:
+            if self.changed_by_others and tool in READING[self.trial.suite]:
                 self.changed_by_others = False  # the caller has looked
             if key is not None and key in self.known and self.known[key][0] == _said(tool, args):
                 reply = Reply(200, self.known[key][1])
@@ -91,7 +96,7 @@ class Stage:
             else:
                 reply = self._made(tool, args, key, fault)
         if fault == "killed":
-            os.kill(self.caller, signal.SIGKILL)
+            kill_all(self.caller, Path(self.trial.journal).parent)
             return None
         if fault == "slow":
             time.sleep(SLOW_SECONDS)
@@ -99,14 +104,15 @@ class Stage:
 
     def _made(self, tool: str, args: dict[str, Any], key: str | None, fault: str) -> Reply:
         """Make a call; the change and its row in the journal are there together, or neither is."""
-        before, refusal, body = self.world.state(), "", dict[str, Any]()
+        refusal, body = "", dict[str, Any]()
         try:
             body = {"ok": True, "result": self.world.call(tool, args)}
         except Exception as error:  # whatever a published tool raises is its refusal
             refusal = str(error) or type(error).__name__
-        self._note(tool, args, key, fault, refusal or "done", self.world.state() != before)
+        before, self.mark = self.mark, self.world.mark()
+        self._note(tool, args, key, fault, refusal or "done", self.mark != before)
         if refusal:
-            return Reply(422, {"error": refusal})
+            return Reply(REFUSED, {"error": refusal})
         if key is not None:
             self.known[key] = (_said(tool, args), body)
         return Reply(200, body)
@@ -128,18 +134,44 @@ class Stage:
         return self.trial.fault
 
     def _note(self, tool: str, args: dict[str, Any], key: str | None, fault: str, outcome: str, changed: bool) -> None:
-        row = (time.time(), tool, json.dumps(args, sort_keys=True), key, fault, outcome, int(changed))
+        seconds = time.monotonic() - self.begun_at
+        row = (time.time(), tool, json.dumps(args, sort_keys=True), key, fault, outcome, int(changed), seconds)
         with self.book:
             self.book.execute(
-                "INSERT INTO calls (at, tool, args, key, fault, outcome, changed) VALUES (?, ?, ?, ?, ?, ?, ?)", row
+                "INSERT INTO calls (at, tool, args, key, fault, outcome, changed, seconds)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                row,
             )
 
     def told(self) -> dict[str, Any]:
         """What the judge and the model are told: the solution, and whether the world is as it should be."""
-        calls = [asdict(call) for call in self.task.calls]
+        calls, reading = [asdict(call) for call in self.task.calls], READING[self.trial.suite]
+        reads = [number for number, call in enumerate(self.task.calls) if call.tool in reading]
         with self.lock:
             is_right = self.world.state() == self.wanted
-        return {"text": self.task.text, "calls": calls, "changing": self.solution.changing, "is_right": is_right}
+        told = {"text": self.task.text, "calls": calls, "changing": self.solution.changing, "reads": reads}
+        return {**told, "is_right": is_right}
+
+    def _described(self) -> list[dict[str, Any]]:
+        """The tools, and of each whether it changes something; None if no solution shows it."""
+        changing, reading = CHANGING[self.trial.suite], READING[self.trial.suite]
+        return [
+            {**one, "changes": True if one["name"] in changing else False if one["name"] in reading else None}
+            for one in self.world.described()
+        ]
+
+
+def kill_all(caller: int, folder: Path) -> None:
+    """Kill the caller, and whatever else runs for its trial: their environment names the folder."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = place.joinpath("environ").read_bytes().split(b"\0")
+            if f"FOLDER={folder}".encode() in variables:
+                os.kill(int(place.name), signal.SIGKILL)
+        except OSError:
+            continue  # it has ended, or is not ours
+    if caller:
+        os.kill(caller, signal.SIGKILL)
 
 
 REFUSALS = {
@@ -150,6 +182,8 @@ REFUSALS = {
 }
 CHANGING: dict[str, frozenset[str]] = {}
 """By suite, the tools that change something in any solution."""
+READING: dict[str, frozenset[str]] = {}
+"""By suite, the tools of solutions that never change anything."""
 
 
 def _said(tool: str, args: Mapping[str, Any]) -> str:
@@ -169,7 +203,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:  # as `http.server` names it
         match self.path:
             case "/tools":
-                self._send(Reply(200, {"tools": described(self.stage)}))
+                self._send(Reply(200, {"tools": self.stage.tools}))
             case "/told":
                 self._send(Reply(200, self.stage.told()))
             case _:
@@ -205,13 +239,15 @@ class Handler(BaseHTTPRequestHandler):
                 server = {"name": "world", "version": "1"}
                 result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}
             case "tools/list":
-                result = {"tools": [_mcp_tool(one, has_key=self.path == KEYED) for one in described(self.stage)]}
+                result = {"tools": [_mcp_tool(one, has_key=self.path == KEYED) for one in self.stage.tools]}
             case "tools/call":
                 args = dict(params.get("arguments") or {})
                 key = args.pop(KEY, None) if self.path == KEYED else None
                 reply = self.stage.call(params["name"], args, key)
-                if reply is None or reply.status not in (200, 422):
-                    self._answer(reply)
+                if reply is None or reply.status not in (HTTPStatus.OK, HTTPStatus.CONFLICT, REFUSED):
+                    error = {"code": -32000, "message": reply.body["error"]} if reply else {}
+                    body = {"jsonrpc": "2.0", "id": body["id"], "error": error}
+                    self._answer(reply and reply._replace(body=body))
                     return
                 text = [{"type": "text", "text": json.dumps(reply.body)}]
                 result = {"content": text, "isError": reply.status != HTTPStatus.OK}
@@ -244,18 +280,12 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: the journal says it."""
 
 
-def described(stage: Stage) -> list[dict[str, Any]]:
-    """The tools, and of each whether it changes something."""
-    changing = CHANGING[stage.trial.suite]
-    return [{**one, "changes": one["name"] in changing} for one in stage.world.described()]
-
-
 def _mcp_tool(tool: Mapping[str, Any], *, has_key: bool) -> dict[str, Any]:
     schema = dict(tool["parameters"])
     if has_key and tool["changes"]:
         schema["properties"] = {**schema["properties"], KEY: {"type": "string", "description": "An idempotency key."}}
     about = {"name": tool["name"], "description": tool["description"], "inputSchema": schema}
-    return {**about, "annotations": {"readOnlyHint": not tool["changes"]}}
+    return about if tool["changes"] is None else {**about, "annotations": {"readOnlyHint": not tool["changes"]}}
 
 
 class _Server(ThreadingHTTPServer):
@@ -277,7 +307,8 @@ def serve(trial: Trial, pipe: int) -> None:
 def main() -> None:
     """Answer each line of standard input with the number of a process and its port."""
     tables = json.loads(sys.argv[1])
-    CHANGING.update({suite: frozenset(tools) for suite, tools in tables.items()})
+    CHANGING.update({suite: frozenset(about["changing"]) for suite, about in tables.items()})
+    READING.update({suite: frozenset(about["reading"]) for suite, about in tables.items()})
     for suite in tables:
         next(iter(worlds.SUITES[suite][0]()))  # what is imported here is there in each child
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

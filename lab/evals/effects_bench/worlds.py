@@ -47,8 +47,11 @@ class Task:
 class World:
     """The world of one task: its tools, and its state."""
 
-    def __init__(self, tools: Mapping[str, Callable[..., Any]], state: Callable[[], Any]) -> None:
-        self.tools, self._state = tools, state
+    def __init__(
+        self, tools: Mapping[str, Callable[..., Any]], state: Callable[[], Any], mark: Callable[[], str] | None = None
+    ) -> None:
+        """`mark` differs whenever `state` does, where `state` is slow."""
+        self.tools, self._state, self.mark = tools, state, mark or self.state
         random.seed(SEED)
 
     def call(self, tool: str, args: Mapping[str, Any]) -> Any:
@@ -160,7 +163,9 @@ def _retail(task: Task) -> World:
     tools = RetailAgentTools(store=Store())
     tools.initialized, tools.db = True, _begun()["retail"].model_copy(deep=True)
     more = {"calculate": calculate, "transfer_to_human_agents": transfer_to_human_agents}
-    return World({**_methods(tools), **more}, lambda: tools.db.model_dump(mode="json"))
+    return World(
+        {**_methods(tools), **more}, lambda: tools.db.model_dump(mode="json"), lambda: str(tools.db.model_dump_json())
+    )
 
 
 def _telecom(task: Task) -> World:
@@ -352,13 +357,23 @@ def solved(suite: str, task: Task) -> Solution:
     return Solution(task, changing, before)
 
 
+def _looked(solution: Solution, reading: Sequence[str]) -> list[int]:
+    tools = [call.tool for call in solution.task.calls]
+    return [at for at, number in enumerate(solution.changing, 1) if any(tool in reading for tool in tools[:number])]
+
+
 def main() -> None:
-    """Print `tasks.json`: by world, its tools that change something, and how many calls of each task do."""
+    """Print `tasks.json`: by world, its tools that change something and those that do not.
+
+    Of each task: how many of its calls change something, and which of these come after a read, counted from 1.
+    """
     found = dict[str, dict[str, Any]]()
     for name, (tasks, _) in SUITES.items():
         solutions = [one for task in tasks() if (one := solved(name, task)).changing]
         tools = sorted({one.task.calls[number].tool for one in solutions for number in one.changing})
-        found[name] = {"changing": tools, "tasks": {one.task.id: len(one.changing) for one in solutions}}
+        reading = sorted({call.tool for one in solutions for call in one.task.calls} - {*tools})
+        of_tasks = {one.task.id: {"changes": len(one.changing), "looked": _looked(one, reading)} for one in solutions}
+        found[name] = {"changing": tools, "reading": reading, "tasks": of_tasks}
     print(json.dumps(found, indent=1))  # noqa: T201
 
 

@@ -1,8 +1,8 @@
 """Runs an agent many times, each time in a forked child, so that its framework is imported once: `forked.py PROGRAM`.
 
 Each line that it reads is a run: a JSON object with `arguments`, `folder`, `environment`, `log` and, if what the run
-says on stderr is to go elsewhere, `errors`. It answers with the exit code, which is negative after a signal. It needs
-Python alone.
+says on stderr is to go elsewhere, `errors`. It says `ready`, and answers each with the exit code, which is negative
+after a signal. It needs Python alone.
 """
 
 import ast
@@ -35,6 +35,7 @@ def run(program: Path, wanted: dict[str, Any]) -> int:
     if child:
         _, status = os.waitpid(child, 0)
         return os.waitstatus_to_exitcode(status)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for stream, name in ((1, "log"), (2, "errors" if "errors" in wanted else "log")):
         os.dup2(os.open(wanted[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600), stream)
     os.chdir(wanted["folder"])
@@ -52,6 +53,7 @@ def main() -> None:
     """Answer each line of standard input."""
     program = Path(sys.argv[1])
     import_what(program)
+    print("ready", flush=True)  # noqa: T201
     for line in sys.stdin:
         print(run(program, json.loads(line)), flush=True)  # noqa: T201
 

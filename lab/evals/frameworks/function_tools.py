@@ -174,6 +174,9 @@ class Agents:
                     stdout=asyncio.subprocess.PIPE,
                     stderr=log,
                 )
+            ready = self._parents[which].stdout
+            if ready is None or await asyncio.wait_for(ready.readline(), PATIENCE_SECONDS) != b"ready\n":
+                raise TrialFailed(f"{kill.framework} cannot be imported: {last_line(self._log(kill))}")
         return self._parents[which]
 
     def _log(self, kill: Kill) -> Path:

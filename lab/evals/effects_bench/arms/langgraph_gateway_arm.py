@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 import world
-from langchain_core.tools import ToolException
 from langchain_mcp_adapters.client import MultiServerMCPClient
 from langchain_mcp_adapters.tools import load_mcp_tools
 from langchain_openai import ChatOpenAI
@@ -19,15 +18,10 @@ FILE.write_text(f'[servers.world]\nurl = "{world.URL}/mcp"\ntimeout = {world.SEC
 SERVER = {
     "transport": "stdio",
     "command": os.environ["REPLAN"],
-    "args": ["-m", "replan", "mcp", "--session", world.MODEL, "--tools", str(FILE), "--idle", "5"],
+    "args": ["-m", "replan", "mcp", "--session", world.MODEL, "--tools", str(FILE)],
     "env": {**os.environ},
     "cwd": world.FOLDER,
 }
-
-
-def to_model(error: ToolException) -> str:
-    """The model is told what the server refused."""
-    return str(error)
 
 
 async def main():
@@ -38,8 +32,7 @@ async def main():
         async def think(state):
             return {"messages": [await model.ainvoke(state["messages"])]}
 
-        node = ToolNode(tools, handle_tool_errors=to_model)
-        graph = StateGraph(MessagesState).add_node("think", think).add_node("tools", node)
+        graph = StateGraph(MessagesState).add_node("think", think).add_node("tools", ToolNode(tools))
         graph.add_edge(START, "think").add_conditional_edges("think", tools_condition).add_edge("tools", "think")
         async with AsyncSqliteSaver.from_conn_string(f"{world.FOLDER}/checkpoints.db") as saver:
             agent = graph.compile(saver)

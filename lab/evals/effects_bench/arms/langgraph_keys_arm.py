@@ -10,6 +10,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import RetryPolicy
 
 CALL = ContextVar("call")
 
@@ -51,9 +52,9 @@ async def main():
     async def think(state):
         return {"messages": [await model.ainvoke(state["messages"])]}
 
-    graph = (
-        StateGraph(MessagesState).add_node("think", think).add_node("tools", ToolNode(tools, awrap_tool_call=with_key))
-    )
+    retry = RetryPolicy(max_attempts=3, retry_on=is_transient)
+    node = ToolNode(tools, awrap_tool_call=with_key, handle_tool_errors=to_model)
+    graph = StateGraph(MessagesState).add_node("think", think).add_node("tools", node, retry_policy=retry)
     graph.add_edge(START, "think").add_conditional_edges("think", tools_condition).add_edge("tools", "think")
     async with AsyncSqliteSaver.from_conn_string(f"{world.FOLDER}/checkpoints.db") as saver:
         agent = graph.compile(saver)

@@ -4,9 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import world
-from langchain_core.tools import ToolException
 from langchain_mcp_adapters.client import MultiServerMCPClient
-from langchain_mcp_adapters.tools import load_mcp_tools
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
@@ -20,29 +18,22 @@ SERVER = {
 }
 
 
-def to_model(error: ToolException) -> str:
-    """The model is told what the server refused."""
-    return str(error)
-
-
 async def main():
-    async with MultiServerMCPClient({"world": SERVER}).session("world") as session:
-        tools = await load_mcp_tools(session)
-        model = ChatOpenAI(model=world.MODEL, max_retries=2).bind_tools(tools)
+    tools = await MultiServerMCPClient({"world": SERVER}).get_tools()
+    model = ChatOpenAI(model=world.MODEL, max_retries=2).bind_tools(tools)
 
-        async def think(state):
-            return {"messages": [await model.ainvoke(state["messages"])]}
+    async def think(state):
+        return {"messages": [await model.ainvoke(state["messages"])]}
 
-        node = ToolNode(tools, handle_tool_errors=to_model)
-        graph = StateGraph(MessagesState).add_node("think", think).add_node("tools", node)
-        graph.add_edge(START, "think").add_conditional_edges("think", tools_condition).add_edge("tools", "think")
-        async with AsyncSqliteSaver.from_conn_string(f"{world.FOLDER}/checkpoints.db") as saver:
-            agent = graph.compile(saver)
-            thread = {"configurable": {"thread_id": "1"}, "recursion_limit": 200}
-            is_begun = (await agent.aget_state(thread)).next
-            state = await agent.ainvoke(
-                None if is_begun else {"messages": [("user", world.TEXT)]}, thread, durability="sync"
-            )
+    graph = StateGraph(MessagesState).add_node("think", think).add_node("tools", ToolNode(tools))
+    graph.add_edge(START, "think").add_conditional_edges("think", tools_condition).add_edge("tools", "think")
+    async with AsyncSqliteSaver.from_conn_string(f"{world.FOLDER}/checkpoints.db") as saver:
+        agent = graph.compile(saver)
+        thread = {"configurable": {"thread_id": "1"}, "recursion_limit": 200}
+        is_begun = (await agent.aget_state(thread)).next
+        state = await agent.ainvoke(
+            None if is_begun else {"messages": [("user", world.TEXT)]}, thread, durability="sync"
+        )
     print(state["messages"][-1].content)
 
 

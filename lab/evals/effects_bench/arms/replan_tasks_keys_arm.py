@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import httpx2
 import world
 
 from replan import Client, TaskNotCompleted
@@ -29,9 +28,7 @@ if "reviewed" not in FILE.read_text():  # the texts of the server are read by a 
 def worker() -> subprocess.Popen:
     """A worker as its supervisor starts it."""
     options = ["--tools", str(FILE), "--planner", f"openai:{world.MODEL}", "--state", world.FOLDER]
-    process = subprocess.Popen([sys.executable, "-m", "replan", "worker", *options, "--queue", world.MODEL])
-    httpx2.post(f"{world.URL}/caller", json={"pid": process.pid})
-    return process
+    return subprocess.Popen([sys.executable, "-m", "replan", "worker", *options, "--queue", world.MODEL])
 
 
 async def main() -> None:

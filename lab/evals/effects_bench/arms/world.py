@@ -1,7 +1,7 @@
 """What every arm shares: its task, the tools of its world, and how a program calls them.
 
 It needs Python and httpx2 alone. A tool's refusal is its result, for the model to read; every other status is an error
-of httpx2, and so are a cut connection and an answer that takes longer than a second.
+of httpx2, and so are a cut connection and an answer that takes longer than two seconds.
 """
 
 import os
@@ -13,7 +13,7 @@ URL, MODEL, TEXT = os.environ["WORLD"], os.environ["TRIAL"], os.environ["TEXT"]
 """Where the world is, the name of the model, and what the task asks for."""
 FOLDER = os.environ["FOLDER"]
 """Where an arm keeps what it needs after a crash."""
-SECONDS = 1.0
+SECONDS = 2.0
 """How long a call waits for its answer."""
 
 
