@@ -91,8 +91,7 @@ class TruthModel(OpenAIApi):
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
         told = self.solutions[body["model"]]
-        self.bodies.clear()  # a night of them is more than the machine has
-        self.times.clear()
+        del self.bodies[:-1], self.times[:-1]  # a night of them is more than the machine has
         count = self.asked[body["model"]]
         count.update(turns=1, characters=len(json.dumps([body["messages"], body.get("tools")])))
         offered = [tool["function"]["name"] for tool in body.get("tools", ())]

@@ -1,4 +1,4 @@
-"""As langgraph_gateway_arm.py; the tools file says which argument takes an idempotency key."""
+"""As langgraph_gateway_arm.py; the tools file says which argument takes a key, and that errors come before."""
 
 import asyncio
 import os
@@ -14,7 +14,9 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 TOOLS = world.begin()
 KEYED = "".join(
-    f'[servers.world.tools.{one["name"]}]\neffect = "keyed"\nkey = "request_id"\n' for one in TOOLS if one["changes"]
+    f'[servers.world.tools.{one["name"]}]\neffect = "keyed"\nkey = "request_id"\nerrors = "before"\n'
+    for one in TOOLS
+    if one["changes"]
 )
 FILE = Path(world.FOLDER, "world.toml")
 FILE.write_text(f'[servers.world]\nurl = "{world.URL}/mcp/keyed"\ntimeout = {world.SECONDS}\n{KEYED}')

@@ -1,4 +1,4 @@
-"""Replan's tasks, as replan_tasks_arm.py; the tools file says which argument takes an idempotency key."""
+"""Replan's tasks, as replan_tasks_arm.py; the tools file says which argument takes a key, and that errors come before."""
 
 import asyncio
 import os
@@ -13,7 +13,9 @@ from replan import Client, TaskNotCompleted
 FILE = Path(world.FOLDER, "world.toml")
 TOOLS = world.begin()
 KEYED = "".join(
-    f'[servers.world.tools.{one["name"]}]\neffect = "keyed"\nkey = "request_id"\n' for one in TOOLS if one["changes"]
+    f'[servers.world.tools.{one["name"]}]\neffect = "keyed"\nkey = "request_id"\nerrors = "before"\n'
+    for one in TOOLS
+    if one["changes"]
 )
 if not FILE.exists():
     FILE.write_text(
