@@ -11,6 +11,7 @@ PAY = {"who": "a", "amount": "5", "note": "ok"}
 MEANT = [Meant("m0", "pay", PAY), Meant("m1", "pay", PAY)]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", [1, pytest.param(10_000, marks=pytest.mark.full)])
 def test_no_sequence_breaks_what_the_page_says(first: int) -> None:
     """No effect twice that the page does not name, none lost, and no meant one swallowed in silence."""
