@@ -1,4 +1,4 @@
-"""Replan's tasks, as replan_tasks_arm.py; the tools file says which argument takes a key, and that errors come before."""
+"""Replan's tasks, as replan_tasks_arm.py; the tools file names the argument for a key, and when errors come."""
 
 import asyncio
 import os
