@@ -95,6 +95,9 @@ def main(
     finally:
         if keep is None:
             shutil.rmtree(folder, ignore_errors=True)
+    if all(one.broken for one in played):
+        typer.echo("No trial was played.", err=True)
+        leave(6)
     for page in pages(sorted(played, key=lambda one: list(ARMS).index(one.arm))):
         typer.echo(page + "\n")
     tasks_played = len({(one.suite, one.task) for one in played})
