@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from evals.effects_bench.__main__ import tasks_of, trials_of
+from evals.effects_bench.__main__ import note, read, tasks_of, trials_of
 from evals.effects_bench.environments import ARMS, HERE
 from evals.effects_bench.judge import Verdict, judge
 from evals.effects_bench.model import Conversation, TruthModel
@@ -145,6 +145,16 @@ def test_trials_are_the_same_for_every_arm_and_meet_each_fault() -> None:
         at in TASKS[suite]["tasks"][task]["looked"] for suite, task, fault, _, at in trials if fault == "conflict"
     ]
     assert looked and all(looked)
+
+
+def test_a_row_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
+    rows, first, second = tmp_path / "rows", Verdict("a", "s", "t", "none", 1), Verdict("a", "s", "t", "none", 2)
+    note(first, rows)
+    with rows.open("a") as file:
+        file.write('\n{"arm": "a", "sui')
+    note(second, rows)
+
+    assert read(rows) == [first, second] and read(tmp_path / "none") == []
 
 
 def test_each_arm_has_a_program_and_a_row() -> None:

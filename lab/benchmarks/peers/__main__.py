@@ -260,10 +260,9 @@ def page(measured: Samples) -> str:
     lines = list[list[str]]()
     for row, title in ROWS.items():
         figures = {arm: figure for arm, of in measured.items() if (figure := Figure.of(of.get(row, ())))}
-        best = min(figures.values(), key=lambda figure: figure.median, default=None)
-        bare = figures[BARE].median if BARE in figures and row not in UNRANKED else 0.0
-        if row in UNRANKED:
-            best = None
+        ranked = {} if row in UNRANKED else figures
+        best = min(ranked.values(), key=lambda figure: figure.median, default=None)
+        bare = ranked[BARE].median if BARE in ranked else 0.0
         lines.append([title, *(_cell(figures.get(arm), best, 0 if arm == BARE else bare) for arm in measured)])
     return table(["", *measured], lines)
 

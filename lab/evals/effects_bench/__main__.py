@@ -7,6 +7,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import cycle, islice
 from pathlib import Path
@@ -84,7 +85,7 @@ def main(
     folder = (keep or Path(tempfile.mkdtemp(prefix="replan-effects-bench-"))).absolute()
     folder.mkdir(exist_ok=keep is None)
     try:
-        played = _read(rows)
+        played = read(rows)
         if not only_table:
             played += asyncio.run(play(chosen, drawn, 10 if full else seeds, jobs, folder, rows, played))
     except (NoEnvironment, TrialFailed) as problem:  # before the first trial
@@ -119,7 +120,7 @@ async def play(
     done = {(one.arm, one.suite, one.task, one.fault, one.seed) for one in before if not one.broken}
     model, played, places = TruthModel([]), list[Verdict](), asyncio.Semaphore(jobs)
     async with Environments(folder, say) as environments, running(model), Parents(folder) as parents:
-        worlds = await Worlds.start(await environments.of_worlds(), folder / "worlds.log")
+        worlds = Worlds(await environments.of_worlds(), folder / "worlds.log")
         stage = Stage(folder, worlds, model, parents)
         made = {name: await environments.arm(name) for name in chosen}
         planned = [
@@ -135,7 +136,7 @@ async def play(
                 verdict = Verdict(arm.name, suite, task, fault, seed)
                 await stage.play(arm, verdict, at)
                 played.append(verdict)
-                _note(verdict, rows)
+                note(verdict, rows)
                 say(f"{len(played)} of {len(planned)}: {arm.name}, {suite} {task[:40]}, {fault}: {_told(verdict)}")
 
         try:
@@ -152,18 +153,21 @@ def _shuffled(chosen: Sequence[str], trial: tuple[str, str, str, int, int]) -> l
     return random.Random(str(trial)).sample(chosen, len(chosen))  # noqa: S311  # no secret
 
 
-def _read(rows: Path | None) -> list[Verdict]:
+def read(rows: Path | None) -> list[Verdict]:
     """What was played already."""
     if rows is None or not rows.exists():
         return []
-    lines = rows.read_text(encoding="utf-8").splitlines()
-    return [Verdict(**json.loads(line)) for line in lines if line.endswith("}")]  # the last one may be cut off
+    found = list[Verdict]()
+    for line in rows.read_text(encoding="utf-8").splitlines():
+        with suppress(json.JSONDecodeError):  # it was cut off when the process was killed
+            found.append(Verdict(**json.loads(line)))
+    return found
 
 
-def _note(verdict: Verdict, rows: Path | None) -> None:
+def note(verdict: Verdict, rows: Path | None) -> None:
     if rows is not None:
         with rows.open("a", encoding="utf-8") as file:
-            file.write(f"{json.dumps(asdict(verdict))}\n")
+            file.write(f"\n{json.dumps(asdict(verdict))}")  # first the end of a line that was cut off
 
 
 def _told(verdict: Verdict) -> str:

@@ -41,46 +41,52 @@ PATIENCE_SECONDS = 60.0
 class Worlds:
     """The process from which the world of each trial is forked."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process, self._lock = process, asyncio.Lock()
+    def __init__(self, python: Path, log: Path) -> None:
+        self._python, self._log, self._lock = python, log, asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
 
-    @classmethod
-    async def start(cls, python: Path, log: Path) -> Self:
-        """Raises TrialFailed."""
+    async def _start(self) -> None:
         tools = json.dumps(
             {name: {what: suite[what] for what in ("changing", "reading")} for name, suite in TASKS.items()}
         )
-        with log.open("wb") as errors:
-            process = await asyncio.create_subprocess_exec(
-                *(str(python), str(HERE / "world_server.py"), tools),
+        with self._log.open("ab") as errors:
+            self._process = await asyncio.create_subprocess_exec(
+                *(str(self._python), str(HERE / "world_server.py"), tools),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,
             )
-        worlds = cls(process)
-        if await worlds._line() != "ready":
-            raise TrialFailed(f"The worlds did not start: {last_line(log)}")
-        return worlds
+        if await self._line() != "ready":
+            raise TrialFailed(f"The worlds did not start: {last_line(self._log)}")
 
     async def open(self, trial: Mapping[str, Any]) -> tuple[int, str]:
-        """The process and the URL of a world. Raises TrialFailed."""
+        """The process and the URL of a world. Raises TrialFailed, and TimeoutError; then the next one starts anew."""
         async with self._lock:
-            if self._process.stdin:
-                self._process.stdin.write(f"{json.dumps(trial)}\n".encode())
-                await self._process.stdin.drain()
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                opened = json.loads(await self._line() or '{"port": 0}')
-        if not opened["port"]:
-            raise TrialFailed(f"The world of {trial['task']} did not start")
+            try:
+                if self._process is None:
+                    await self._start()
+                if self._process and self._process.stdin:
+                    self._process.stdin.write(f"{json.dumps(trial)}\n".encode())
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    opened = json.loads(await self._line() or '{"port": 0}')
+                if not opened["port"]:
+                    raise TrialFailed(f"The world of {trial['task']} did not start: {last_line(self._log)}")
+            except BaseException:
+                await self.close()  # its answer would be taken for that of the next trial
+                raise
         return opened["pid"], f"http://127.0.0.1:{opened['port']}"
 
     async def _line(self) -> str:
-        return (await self._process.stdout.readline()).decode().strip() if self._process.stdout else ""
+        return (
+            (await self._process.stdout.readline()).decode().strip() if self._process and self._process.stdout else ""
+        )
 
     async def close(self) -> None:
         """End them all."""
-        await _end(self._process)
+        if self._process:
+            await _end(self._process)
+        self._process = None
 
 
 @dataclass

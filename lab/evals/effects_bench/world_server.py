@@ -244,10 +244,12 @@ class Handler(BaseHTTPRequestHandler):
                 args = dict(params.get("arguments") or {})
                 key = args.pop(KEY, None) if self.path == KEYED else None
                 reply = self.stage.call(params["name"], args, key)
-                if reply is None or reply.status not in (HTTPStatus.OK, HTTPStatus.CONFLICT, REFUSED):
-                    error = {"code": -32000, "message": reply.body["error"]} if reply else {}
-                    body = {"jsonrpc": "2.0", "id": body["id"], "error": error}
-                    self._answer(reply and reply._replace(body=body))
+                if reply is None:
+                    self._answer(None)
+                    return
+                if reply.status not in (HTTPStatus.OK, HTTPStatus.CONFLICT, REFUSED):
+                    error = {"code": -32000, "message": reply.body["error"]}
+                    self._send(reply._replace(body={"jsonrpc": "2.0", "id": body["id"], "error": error}))
                     return
                 text = [{"type": "text", "text": json.dumps(reply.body)}]
                 result = {"content": text, "isError": reply.status != HTTPStatus.OK}

@@ -1,6 +1,6 @@
 """The worlds: tools and tasks that others have published, as they are, with the calls that solve each task.
 
-It runs in an environment of its own (`requirements-worlds.txt`), and needs nothing of this project. What a call changes
+It runs in an environment of its own (`worlds-requirements.txt`), and needs nothing of this project. What a call changes
 is seen by comparing the state before and after: no table of ours says which tool changes something.
 """
 
